@@ -1,0 +1,36 @@
+#include "schema/hash.h"
+
+#include <xxhash.h>
+
+#include "schema/error.h"
+
+namespace k3 {
+
+struct Xxh3Stream::State {
+  XXH3_state_t* xxh = XXH3_createState();
+  State() { K3_CHECK(xxh != nullptr); }
+  ~State() { XXH3_freeState(xxh); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+};
+
+uint64_t xxh3(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+Xxh3Stream::Xxh3Stream() : state_(std::make_unique<State>()) {
+  XXH3_64bits_reset(state_->xxh);
+}
+Xxh3Stream::~Xxh3Stream() = default;
+Xxh3Stream::Xxh3Stream(Xxh3Stream&&) noexcept = default;
+Xxh3Stream& Xxh3Stream::operator=(Xxh3Stream&&) noexcept = default;
+
+void Xxh3Stream::update(std::span<const std::byte> bytes) {
+  XXH3_64bits_update(state_->xxh, bytes.data(), bytes.size());
+}
+
+uint64_t Xxh3Stream::digest() const {
+  return XXH3_64bits_digest(state_->xxh);
+}
+
+}  // namespace k3

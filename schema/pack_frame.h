@@ -1,0 +1,41 @@
+// The fixed 64 bytes at the start of every pack. They find the index and prove that nothing moved.
+//
+//   offset  bytes
+//        0      8  magic 89 4B 33 50 41 43 4B 0A ("\x89K3PACK\n": no text file, and damaged by
+//        newline translation) 8      4  format version
+//       12      4  bytes of this frame, 64
+//       16      8  offset of the index
+//       24      8  length of the index
+//       32      8  XXH3-64 of the index
+//       40      8  length of the file: the index is last
+//       48      8  zero
+//       56      8  XXH3-64 of the 56 bytes above
+// All little-endian.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "schema/extent.h"
+
+namespace k3 {
+
+inline constexpr uint32_t kPackVersion = 1;
+inline constexpr int64_t kFrameBytes = 64;
+
+struct PackFrame {
+  Extent index;
+  int64_t file_bytes = 0;
+};
+
+std::array<std::byte, kFrameBytes> encode_frame(const PackFrame& frame);
+
+// Checks magic, version, hash, every fixed field, and that the index ends the file. `path` is for
+// messages, `file_bytes` is the true length of the file. Throws Error.
+PackFrame decode_frame(std::span<const std::byte> bytes, const std::string& path,
+                       int64_t file_bytes);
+
+}  // namespace k3

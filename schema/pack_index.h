@@ -1,0 +1,93 @@
+// The index of a pack as plain structs, the form in which both programs handle it. pack_reader.cc
+// and pack_writer.cc translate it from and to the FlatBuffer of pack.fbs; nobody else names
+// FlatBuffers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "schema/extent.h"
+#include "schema/family.h"
+#include "schema/format.h"
+#include "schema/layout.h"
+#include "schema/model_config.h"
+#include "schema/shape.h"
+
+namespace k3 {
+
+struct PackTensor {
+  std::string name;  // the checkpoint's name without the family's prefix, e.g.
+                     // model.layers.7.self_attn.g_proj.weight
+  Family family = Family::kNorm;
+  Format format = Format::kBf16;
+  Layout layout = Layout::kRowMajor;
+  Shape shape;
+  Extent extent;
+};
+
+struct PackExpert {
+  Extent extent;
+  uint32_t source_id = 0;  // the expert's number in the checkpoint
+  std::array<uint8_t, 3> least_exponent =
+      {};             // by ExpertMatrix; mxfp4: least E8M0 byte of a group that is not all zero
+  bool cold = false;  // lies in the cold section: routed to only under --missing fetch
+};
+
+struct PackBank {
+  int64_t layer = 0;
+  Format format = Format::kMxfp4;
+  Layout layout = Layout::kExpertBands;
+  int64_t source_experts = 0;  // experts of this layer in the checkpoint
+  int32_t fixed_point =
+      0;  // F_L of the numeric contract: expert outputs are added as integers of 2^-F_L
+  std::vector<PackExpert> experts;
+};
+
+struct PackSideFile {
+  std::string name;
+  int64_t raw_bytes = 0;
+  Extent extent;
+};
+
+struct PackContent {
+  ModelConfig config;
+  std::vector<PackTensor> tensors;
+  std::vector<PackBank> banks;
+  std::vector<PackSideFile> side_files;
+};
+
+struct PassRecord {
+  std::string name;
+  std::vector<std::pair<std::string, double>> numbers;
+};
+
+struct PackReport {
+  std::string name;
+  int64_t raw_bytes = 0;  // equal to the extent's length: stored raw; else zstd
+  Extent extent;
+};
+
+struct PackProvenance {
+  std::string compiler;
+  std::vector<std::pair<std::string, std::string>> options;
+  std::vector<PassRecord> passes;
+  std::vector<PackReport> reports;
+};
+
+struct PackReceipt {
+  std::string kind;
+  uint64_t payload_xxh3 = 0;
+  std::string text;
+};
+
+struct PackIndex {
+  PackContent content;
+  PackProvenance provenance;
+  std::vector<PackReceipt> receipts;
+  std::vector<Extent> retired;  // earlier indexes, kept in place by `k3c attach`
+};
+
+}  // namespace k3
