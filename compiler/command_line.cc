@@ -70,10 +70,9 @@ Action setup_compile(CLI::App& app) {
                    "nothing");
   std::vector<std::string> names;
   for (const Pass& pass : passes()) names.emplace_back(pass.name);
-  CLI::Option* stop_after =
-      app.add_option("--stop-after", request->stop_after, describe_passes())
-          ->check(CLI::IsMember(names))
-          ->type_name("PASS");
+  CLI::Option* stop_after = app.add_option("--stop-after", request->stop_after, describe_passes())
+                                ->check(CLI::IsMember(names))
+                                ->type_name("PASS");
   app.add_flag("--json", request->json, "Print the result as JSON");
   app.add_flag("--quiet", request->quiet, "No progress on stderr");
   return [request, output, dry_run, stop_after] {

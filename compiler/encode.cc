@@ -58,8 +58,8 @@ double w2_row_bound(const ExpertBands& place, std::span<const std::byte> bytes) 
 
 // Reads the six (three) tensors in order, moves them into bands, writes the extent. Returns the
 // bound on w2's row sums.
-double encode_expert(const Model& model, const Bank& bank, Expert& expert,
-                     const PackWriter& writer, ExpertBuffers& buffers) {
+double encode_expert(const Model& model, const Bank& bank, Expert& expert, const PackWriter& writer,
+                     ExpertBuffers& buffers) {
   const ExpertBands place = bank_bands(model.config, bank);
   const std::string subject = expert_subject(model, bank, expert);
   int64_t source_bytes = 0;

@@ -81,10 +81,9 @@ std::array<uint8_t, 3> least_exponents(const ExpertBands& place, const ExpertSou
                                    : " (NaN), expected at most 254");
     }
     if (range.span() > kLargestScaleSpan) {
-      throw Error(subject, ".", kMatrixNames[slot], ": scales span ", range.span(),
-                  " exponents (", static_cast<int>(range.least), " to ",
-                  static_cast<int>(range.greatest), "), at most ", kLargestScaleSpan,
-                  " fit the exact sums");
+      throw Error(subject, ".", kMatrixNames[slot], ": scales span ", range.span(), " exponents (",
+                  static_cast<int>(range.least), " to ", static_cast<int>(range.greatest),
+                  "), at most ", kLargestScaleSpan, " fit the exact sums");
     }
     least[slot] = range.least;
   }

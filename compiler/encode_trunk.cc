@@ -1,5 +1,6 @@
 // The planes of int8 lie one after the other (codes, multipliers, row scales), so codes leave as
-// they are made and the two small planes wait in memory: 5 bytes in 160 at most, 8 MB for K3's head.
+// they are made and the two small planes wait in memory: 5 bytes in 160 at most, 8 MB for K3's
+// head.
 #include "compiler/encode_trunk.h"
 
 #include <algorithm>
@@ -21,8 +22,7 @@ constexpr int64_t kChunkBytes = int64_t{4} << 20;
 // Source bytes in order, hashed as they come.
 class SourceStream {
  public:
-  SourceStream(const File& shard, const Source& source,
-               const std::function<void(int64_t)>& on_read)
+  SourceStream(const File& shard, const Source& source, const std::function<void(int64_t)>& on_read)
       : shard_(shard), source_(source), on_read_(on_read) {}
 
   int64_t left_bytes() const { return source_.length_bytes - done_bytes_; }

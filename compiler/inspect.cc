@@ -34,8 +34,8 @@ void print_text(const PackReader& pack) {
     }
   }
   for (const PackReport& report : index.provenance.reports) {
-    std::cout << "report " << report.name << ": " << format_count(report.raw_bytes)
-              << " bytes, " << format_count(report.extent.length_bytes) << " stored\n";
+    std::cout << "report " << report.name << ": " << format_count(report.raw_bytes) << " bytes, "
+              << format_count(report.extent.length_bytes) << " stored\n";
   }
   for (const PackReceipt& receipt : index.receipts) {
     std::cout << "receipt " << receipt.kind << ": " << receipt.text << '\n';

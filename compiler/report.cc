@@ -36,9 +36,8 @@ void print_row(const std::string& family, const std::string& format, const Repor
                std::ostream& out) {
   out << family << padded(format, 27 - static_cast<int>(family.size()))
       << padded(format_count(row.tensors), 10) << padded(format_count(row.parameters), 20)
-      << padded(format_fixed(row.bits_per_weight(), 3), 10)
-      << padded(format_count(row.bytes), 20) << padded(format_bytes(row.bytes_per_token), 12)
-      << '\n';
+      << padded(format_fixed(row.bits_per_weight(), 3), 10) << padded(format_count(row.bytes), 20)
+      << padded(format_bytes(row.bytes_per_token), 12) << '\n';
 }
 
 }  // namespace

@@ -23,8 +23,7 @@ struct ReportRow {
   int64_t bytes_per_token = 0;
 
   double bits_per_weight() const {
-    return parameters == 0 ? 0
-                           : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
+    return parameters == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
   }
 };
 

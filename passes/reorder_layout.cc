@@ -16,9 +16,8 @@ void choose_layouts(Model& model, PassContext& context) {
   }
   for (Bank& bank : model.banks) {
     bank.layout = Layout::kExpertBands;
-    std::sort(bank.experts.begin(), bank.experts.end(), [](const Expert& a, const Expert& b) {
-      return a.source_id < b.source_id;
-    });
+    std::sort(bank.experts.begin(), bank.experts.end(),
+              [](const Expert& a, const Expert& b) { return a.source_id < b.source_id; });
     context.decide(bank_subject(bank), "order by source id",
                    "no routing trace; the number is the count of experts",
                    static_cast<double>(bank.experts.size()));

@@ -19,9 +19,9 @@ struct ExpectedTensor {
   std::string name;
   Family family = Family::kNorm;
   Shape shape;
-  // A matrix whose product is made of integers under int8. False for what stays in source precision:
-  // embeddings, norms, routers, low-rank gates, convolutions, residual queries, and kv_b_proj, whose
-  // absorbed use is a transposed product.
+  // A matrix whose product is made of integers under int8. False for what stays in source
+  // precision: embeddings, norms, routers, low-rank gates, convolutions, residual queries, and
+  // kv_b_proj, whose absorbed use is a transposed product.
   bool may_quantize = false;
 };
 

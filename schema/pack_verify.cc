@@ -62,7 +62,8 @@ std::string check_int8_scales(const Blocks160& place, std::span<const std::byte>
   }
   const auto scales = range(place.row_scales_offset(), place.extent_bytes());
   for (int64_t row = 0; row < place.rows; ++row) {
-    const auto scale = std::bit_cast<float>(load_little_endian<uint32_t>(&scales[4 * static_cast<size_t>(row)]));
+    const auto scale =
+        std::bit_cast<float>(load_little_endian<uint32_t>(&scales[4 * static_cast<size_t>(row)]));
     if (!std::isfinite(scale) || std::signbit(scale)) {
       return "row " + std::to_string(row) + " has scale " + std::to_string(scale);
     }
@@ -79,9 +80,8 @@ std::string check_expert(const ExpertBands& place, const PackExpert& expert,
     ScaleRange range;
     for (int64_t band = 0; band < place.bands(); ++band) {
       const auto part = place.part(band, static_cast<ExpertMatrix>(matrix));
-      const ScaleFault fault =
-          scan_scales(start + part.codes_offset, start + part.scales_offset, part.rows,
-                      place.scales_per_row(part.cols), range);
+      const ScaleFault fault = scan_scales(start + part.codes_offset, start + part.scales_offset,
+                                           part.rows, place.scales_per_row(part.cols), range);
       if (fault.found) {
         return std::string(kNames[matrix]) + " band " + std::to_string(band) + " row " +
                std::to_string(fault.row) + " group " + std::to_string(fault.group) +
@@ -89,9 +89,8 @@ std::string check_expert(const ExpertBands& place, const PackExpert& expert,
       }
     }
     if (range.least != expert.least_exponent[matrix]) {
-      return std::string(kNames[matrix]) + " has least scale byte " +
-             std::to_string(range.least) + ", the index says " +
-             std::to_string(expert.least_exponent[matrix]);
+      return std::string(kNames[matrix]) + " has least scale byte " + std::to_string(range.least) +
+             ", the index says " + std::to_string(expert.least_exponent[matrix]);
     }
     if (range.span() > kLargestScaleSpan) {
       return std::string(kNames[matrix]) + " spans " + std::to_string(range.span()) +
@@ -104,7 +103,8 @@ std::string check_expert(const ExpertBands& place, const PackExpert& expert,
 // One walk over a file; faults collect in `faults`.
 class Verifier {
  public:
-  Verifier(const PackReader& pack, const File& file, const std::function<void(int64_t)>& on_progress)
+  Verifier(const PackReader& pack, const File& file,
+           const std::function<void(int64_t)>& on_progress)
       : pack_(pack), file_(file), on_progress_(on_progress) {}
 
   std::vector<std::string> run() {
@@ -160,8 +160,7 @@ class Verifier {
     std::string fault;
     for (int64_t row = 0; row < place.rows; row += rows_at_once) {
       const int64_t rows = std::min(rows_at_once, place.rows - row);
-      const auto codes =
-          read_hashed({tensor.extent.offset_bytes + row * stride, rows * stride, 0});
+      const auto codes = read_hashed({tensor.extent.offset_bytes + row * stride, rows * stride, 0});
       if (fault.empty()) fault = check_int8_rows(place, row, codes);
     }
     const int64_t codes_end = tensor.extent.offset_bytes + place.rows * stride;
@@ -207,8 +206,7 @@ class Verifier {
 
 }  // namespace
 
-std::vector<std::string> PackReader::verify(
-    const std::function<void(int64_t)>& on_progress) const {
+std::vector<std::string> PackReader::verify(const std::function<void(int64_t)>& on_progress) const {
   return Verifier(*this, file_, on_progress).run();
 }
 

@@ -91,9 +91,8 @@ struct TinyPack {
 
   // The whole file, with frame and hashes of whatever `index` now says.
   std::vector<std::byte> image() const {
-    const std::vector<std::byte> encoded =
-        encode_index(encode_content(index.content), index.provenance, index.receipts,
-                     index.retired);
+    const std::vector<std::byte> encoded = encode_index(
+        encode_content(index.content), index.provenance, index.receipts, index.retired);
     std::vector<std::byte> file = data;
     file.resize(static_cast<size_t>(align_up(static_cast<int64_t>(file.size()), kExtentAlignment)));
     PackFrame frame;
@@ -123,8 +122,8 @@ struct TinyPack {
 
   // The head is int8, A_log is f32, all else bf16.
   void add_tensor(const ExpectedTensor& expected) {
-    PackTensor tensor{expected.name, expected.family, Format::kBf16, Layout::kRowMajor,
-                      expected.shape, {}};
+    PackTensor tensor{expected.name,     expected.family, Format::kBf16,
+                      Layout::kRowMajor, expected.shape,  {}};
     if (expected.family == Family::kHead) {
       tensor.format = Format::kInt8;
       tensor.layout = Layout::kBlocks160;
@@ -157,8 +156,7 @@ struct TinyPack {
 
   void add_bank() {
     const ModelConfig& config = index.content.config;
-    const ExpertBands bands{Format::kMxfp4, config.expert_width(),
-                            config.expert_intermediate_size};
+    const ExpertBands bands{Format::kMxfp4, config.expert_width(), config.expert_intermediate_size};
     PackBank bank;
     bank.layer = 1;
     bank.source_experts = config.experts;

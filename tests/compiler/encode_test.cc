@@ -87,8 +87,8 @@ TEST(Encode, Int8RowsAreWhatEncodeInt8RowMakes) {
       std::vector<int8_t> codes(static_cast<size_t>(view.row_stride_bytes));
       std::vector<uint8_t> multipliers(static_cast<size_t>(view.scales_per_row));
       EXPECT_EQ(view.row_scales[row], encode_int8_row(weights, codes, multipliers));
-      EXPECT_EQ(0, std::memcmp(view.codes + row * view.row_stride_bytes, codes.data(),
-                               codes.size()));
+      EXPECT_EQ(0,
+                std::memcmp(view.codes + row * view.row_stride_bytes, codes.data(), codes.size()));
       EXPECT_EQ(0, std::memcmp(view.scales + row * view.scales_per_row, multipliers.data(),
                                multipliers.size()));
     }
@@ -123,8 +123,8 @@ TEST(Encode, EveryExpertWeightIsFoundInItsBand) {
           const MatrixView view = view_expert_part(place, band, matrix, 0, extent.data());
           const int64_t part_row = is_w2 ? row : row - band * kBandInner;
           const int64_t part_col = is_w2 ? col - band * kBandInner : col;
-          const auto* row_codes = reinterpret_cast<const uint8_t*>(
-              view.codes + part_row * view.row_stride_bytes);
+          const auto* row_codes =
+              reinterpret_cast<const uint8_t*>(view.codes + part_row * view.row_stride_bytes);
           ASSERT_EQ(mxfp4_code_at(row_codes, part_col), mxfp4_code_at(codes + row * cols / 2, col));
           ASSERT_EQ(view.scales[part_row * view.scales_per_row + part_col / 32],
                     scales[row * (cols / 32) + col / 32]);

@@ -5,8 +5,8 @@
 #include "passes/check_plan.h"
 #include "passes/planned_extent.h"
 #include "schema/zstd.h"
-#include "tests/tiny_model.h"
 #include "tests/thrown_message.h"
+#include "tests/tiny_model.h"
 
 namespace k3 {
 namespace {
@@ -121,9 +121,8 @@ TEST(Pipeline, ReportsListDecisionsSourcesAndHashes) {
   EXPECT_EQ(text(0), format_decisions(results.decisions));
   EXPECT_EQ(results.reports[1].name, kSourcesReport);
   EXPECT_NE(text(1).find("p.lm_head.weight\tshard\t"), std::string::npos);
-  EXPECT_NE(
-      text(1).find("p.model.layers.1.block_sparse_moe.experts.3.w2.weight_scale\tshard\t"),
-      std::string::npos);
+  EXPECT_NE(text(1).find("p.model.layers.1.block_sparse_moe.experts.3.w2.weight_scale\tshard\t"),
+            std::string::npos);
   EXPECT_EQ(results.reports[2].name, kSourceHashesReport);
   EXPECT_EQ(results.reports[2].raw_bytes, 8 * (std::ssize(model.trunk) + 4));
 }

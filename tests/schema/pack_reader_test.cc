@@ -94,30 +94,25 @@ TEST(PackReader, AbsentOptionalsStayAbsent) {
 TEST(PackReader, RefusesExtentsThatLeaveTheFile) {
   expect_refused("beyond any file",
                  [](TinyPack& pack) { some_matrix(pack).extent.offset_bytes = kMinus8; });
-  expect_refused("beyond any file", [](TinyPack& pack) {
-    the_bank(pack).experts[1].extent.length_bytes = kMinus8;
-  });
+  expect_refused("beyond any file",
+                 [](TinyPack& pack) { the_bank(pack).experts[1].extent.length_bytes = kMinus8; });
   expect_refused("passes the end of the file",
                  [](TinyPack& pack) { some_matrix(pack).extent.offset_bytes = kTwoTo40; });
-  expect_refused("passes the end of the file", [](TinyPack& pack) {
-    the_bank(pack).experts[0].extent.offset_bytes = kTwoTo40;
-  });
+  expect_refused("passes the end of the file",
+                 [](TinyPack& pack) { the_bank(pack).experts[0].extent.offset_bytes = kTwoTo40; });
   expect_refused("passes the end of the file", [](TinyPack& pack) {
     pack.index.content.side_files[0].extent.length_bytes = kTwoTo40;
   });
 }
 
 TEST(PackReader, RefusesExtentsThatOverlapOrAreMisalignedOrLeaveHoles) {
-  expect_refused("overlaps", [](TinyPack& pack) {
-    some_matrix(pack).extent.offset_bytes = kExtentAlignment;
-  });
+  expect_refused("overlaps",
+                 [](TinyPack& pack) { some_matrix(pack).extent.offset_bytes = kExtentAlignment; });
   expect_refused("overlaps", [](TinyPack& pack) { some_matrix(pack).extent.offset_bytes = 0; });
-  expect_refused("multiple of 4096", [](TinyPack& pack) {
-    some_matrix(pack).extent.offset_bytes += 64;
-  });
-  expect_refused("leaves a hole", [](TinyPack& pack) {
-    pack.data.resize(pack.data.size() + 2 * kExtentAlignment);
-  });
+  expect_refused("multiple of 4096",
+                 [](TinyPack& pack) { some_matrix(pack).extent.offset_bytes += 64; });
+  expect_refused("leaves a hole",
+                 [](TinyPack& pack) { pack.data.resize(pack.data.size() + 2 * kExtentAlignment); });
   expect_refused("overlaps", [](TinyPack& pack) {
     the_bank(pack).experts[1].extent = the_bank(pack).experts[0].extent;
   });
@@ -129,10 +124,10 @@ TEST(PackReader, RefusesShapesAndLengthsThatDisagree) {
   expect_refused("shape is [4398046511104, 4398046511104]", [](TinyPack& pack) {
     some_matrix(pack).shape = {int64_t{1} << 42, int64_t{1} << 42};
   });
-  expect_refused("expected [48, 32]",
-                 [](TinyPack& pack) { some_matrix(pack).shape = {32, 48}; });
-  expect_refused("expected [48, 32]",
-                 [](TinyPack& pack) { some_matrix(pack).shape = {48, 32, 1}; });
+  expect_refused("expected [48, 32]", [](TinyPack& pack) { some_matrix(pack).shape = {32, 48}; });
+  expect_refused("expected [48, 32]", [](TinyPack& pack) {
+    some_matrix(pack).shape = {48, 32, 1};
+  });
   expect_refused("its shape and format make",
                  [](TinyPack& pack) { --some_matrix(pack).extent.length_bytes; });
   expect_refused("its shape and format make",
@@ -175,8 +170,9 @@ TEST(PackReader, RefusesUnknownEnumerators) {
 }
 
 TEST(PackReader, RefusesMissingDoubleAndSurplusTensors) {
-  expect_refused("is missing", [](TinyPack& pack) { pack.index.content.tensors.erase(
-                                                        pack.index.content.tensors.begin()); });
+  expect_refused("is missing", [](TinyPack& pack) {
+    pack.index.content.tensors.erase(pack.index.content.tensors.begin());
+  });
   expect_refused("is listed twice", [](TinyPack& pack) {
     pack.index.content.tensors.push_back(pack.index.content.tensors[0]);
   });
@@ -185,18 +181,16 @@ TEST(PackReader, RefusesMissingDoubleAndSurplusTensors) {
     surplus.name = "surplus";
     pack.index.content.tensors.push_back(surplus);
   });
-  expect_refused("family is norm", [](TinyPack& pack) {
-    some_matrix(pack).family = Family::kNorm;
-  });
+  expect_refused("family is norm",
+                 [](TinyPack& pack) { some_matrix(pack).family = Family::kNorm; });
 }
 
 TEST(PackReader, RefusesBanksThatDoNotFitTheModel) {
   expect_refused("bank of layer 1: is missing",
                  [](TinyPack& pack) { pack.index.content.banks.clear(); });
   expect_refused("is missing or out of order", [](TinyPack& pack) { the_bank(pack).layer = 0; });
-  expect_refused("no such mixture layer", [](TinyPack& pack) {
-    pack.index.content.banks.push_back(the_bank(pack));
-  });
+  expect_refused("no such mixture layer",
+                 [](TinyPack& pack) { pack.index.content.banks.push_back(the_bank(pack)); });
   expect_refused("expert 2 is listed twice",
                  [](TinyPack& pack) { the_bank(pack).experts[1].source_id = 2; });
   expect_refused("expert 4 is beyond the 4",
@@ -247,8 +241,9 @@ TEST(PackReader, RefusesSideFilesThatAreNoPlainNames) {
 }
 
 TEST(PackReader, RefusesReceiptsOfAnotherPack) {
-  expect_refused("measured on another pack",
-                 [](TinyPack& pack) { pack.index.receipts.push_back({"k3eval", 1, "{}"}); });
+  expect_refused("measured on another pack", [](TinyPack& pack) {
+    pack.index.receipts.push_back({"k3eval", 1, "{}"});
+  });
 }
 
 TEST(PackReader, RefusesAPackCutAnywhere) {
@@ -285,8 +280,8 @@ TEST(PackReader, SurvivesEveryByteOfTheIndexBeingHostile) {
     for (const unsigned value : {0x00u, 0x01u, 0x7fu, 0x80u, 0xffu}) {
       std::vector<std::byte> hostile = index;
       hostile[at] = static_cast<std::byte>(value);
-      const std::string message = thrown_message(
-          [&] { check_index(frame, decode_index(hostile, "p").index, "p"); });
+      const std::string message =
+          thrown_message([&] { check_index(frame, decode_index(hostile, "p").index, "p"); });
       refused += message == "no error" ? 0 : 1;
     }
   }
@@ -387,9 +382,9 @@ TEST(PackVerify, NoticesWhatAHashCannot) {
   expect_fault("side file tiktoken.model: content: its frame states",
                [](TinyPack& pack) { ++pack.index.content.side_files[0].raw_bytes; });
   expect_fault("retired index 0: is damaged", [](TinyPack& pack) {
-    pack.index.retired.push_back({static_cast<int64_t>(align_up(
-                                      static_cast<int64_t>(pack.data.size()), kExtentAlignment)),
-                                  10, 1});
+    pack.index.retired.push_back(
+        {static_cast<int64_t>(align_up(static_cast<int64_t>(pack.data.size()), kExtentAlignment)),
+         10, 1});
     pack.data.resize(static_cast<size_t>(pack.index.retired[0].end_bytes()));
   });
 }
