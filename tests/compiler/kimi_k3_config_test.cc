@@ -171,6 +171,7 @@ TEST_F(NanoConfig, ValuesThatWeWouldRunWrongAreRefused) {
       {"\"hidden_size\": 256", "\"hidden_size\": 128", "BF16 [256], expected BF16 [128] (and "},
       {"\"mla_use_output_gate\": true", "\"mla_use_output_gate\": false",
        "layers.3.self_attn.g_proj.weight: is BF16 [128, 256], this model has no tensor"},
+      {"\"num_experts\": 64", "\"num_experts\": 65536", "expected BF16 [65536, 256] (and 7"},
       {"\"num_experts\": 64", "\"num_experts\": 63", "is BF16 [64, 256], expected BF16 [63, 256]"},
   };
   for (const Case& bad : cases) {
