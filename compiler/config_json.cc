@@ -100,6 +100,7 @@ const ConfigValue* find_member(const ConfigValue& object, std::string_view name)
 
 ConfigFile::ConfigFile(const std::string& path)
     : path_(std::make_unique<std::string>(path)), bytes_(read_whole_file(path, kLargestFile)) {
+  if (bytes_.empty()) throw Error(path, ": not JSON: the file is empty");
   dom::parser parser;
   dom::element document;
   auto error = parser.allocate(bytes_.size() + 1, kDeepest);
