@@ -1,9 +1,9 @@
-// The definition of byte-pair encoding asks for the lowest-ranked pair of neighbours again and again.
-// Searching all of them each time is quadratic in the piece, and a piece can be long: 25,000 equal
-// emoji are one piece of 100,000 bytes. We keep the parts in a linked list and the pairs in a heap
-// ordered by (rank, position), which is the order of the definition. A join changes two pairs; their
-// old entries stay in the heap and are recognised when they come up, because a pair only ever grows
-// and different concatenations have different ranks.
+// The definition of byte-pair encoding asks for the lowest-ranked pair of neighbours again and
+// again. Searching all of them each time is quadratic in the piece, and a piece can be long: 25,000
+// equal emoji are one piece of 100,000 bytes. We keep the parts in a linked list and the pairs in a
+// heap ordered by (rank, position), which is the order of the definition. A join changes two pairs;
+// their old entries stay in the heap and are recognised when they come up, because a pair only ever
+// grows and different concatenations have different ranks.
 #include "runtime/byte_pair.h"
 
 #include <algorithm>
@@ -31,8 +31,8 @@ constexpr std::array<int8_t, 256> kBase64Values = [] {
   return values;
 }();
 
-// Appends what `text` encodes to `bytes`. False unless it is canonical: padded to a multiple of four
-// and without stray bits, so that no token can be written in two ways.
+// Appends what `text` encodes to `bytes`. False unless it is canonical: padded to a multiple of
+// four and without stray bits, so that no token can be written in two ways.
 bool decode_base64(std::string_view text, std::vector<char>& bytes) {
   if (text.size() % 4 != 0) return false;
   const size_t padding = text.size() - (text.find_last_not_of('=') + 1);  // npos + 1 is 0

@@ -36,15 +36,15 @@ class TokenRanks {
   std::optional<int32_t> find(std::string_view bytes) const;
 
  private:
-  std::vector<char> bytes_;          // all tokens, one after the other
+  std::vector<char> bytes_;           // all tokens, one after the other
   std::vector<size_t> begins_ = {0};  // where token r begins in bytes_; one more for the end
   std::unordered_map<std::string_view, int32_t> rank_of_;
   size_t longest_bytes_ = 0;
 };
 
 // Appends the tokens of `piece` to `ids`. A piece that is a token is that token. Otherwise: from
-// single bytes, join the neighbours whose concatenation has the lowest rank, the leftmost of equals,
-// until no concatenation is a token. O(n log n) for a piece of n bytes.
+// single bytes, join the neighbours whose concatenation has the lowest rank, the leftmost of
+// equals, until no concatenation is a token. O(n log n) for a piece of n bytes.
 void encode_piece(const TokenRanks& ranks, std::string_view piece, std::vector<int32_t>& ids);
 
 }  // namespace k3

@@ -1,7 +1,7 @@
-// The model was trained on ids, not on text, so the places where the text is cut before it is encoded
-// are part of the format: every bracket, tag, attribute name, quote and value is encoded on its own.
-// Encoding the concatenation gives other ids. It would also be unsafe: here the markup's special
-// tokens are appended as ids, and no path leads from a message's text to one.
+// The model was trained on ids, not on text, so the places where the text is cut before it is
+// encoded are part of the format: every bracket, tag, attribute name, quote and value is encoded on
+// its own. Encoding the concatenation gives other ids. It would also be unsafe: here the markup's
+// special tokens are appended as ids, and no path leads from a message's text to one.
 #include "runtime/chat.h"
 
 #include <utility>

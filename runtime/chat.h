@@ -19,9 +19,9 @@ enum class ChatRole { kSystem, kUser, kAssistant };
 
 struct ChatMessage {
   ChatRole role = ChatRole::kUser;
-  std::optional<std::string> name;  // of the speaker
-  std::string content;              // an assistant's: the response
-  std::string thinking;             // an assistant's only
+  std::string content = {};              // an assistant's: the response
+  std::string thinking = {};             // an assistant's only
+  std::optional<std::string> name = {};  // of the speaker
 };
 
 enum class ChatMode {
@@ -30,8 +30,8 @@ enum class ChatMode {
 };
 
 // The ids of a conversation up to where the assistant's next answer begins: inside its first
-// channel, whose opening tag is part of the prompt, so that a reader of the answer must not wait for
-// one. There is no BOS. Whatever a message contains stays text, also the spelling of a special
+// channel, whose opening tag is part of the prompt, so that a reader of the answer must not wait
+// for one. There is no BOS. Whatever a message contains stays text, also the spelling of a special
 // token. Throws Error when the tokenizer lacks a token of the markup, or a text is not UTF-8.
 std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                                  ChatMode mode = ChatMode::kThinking);

@@ -14,9 +14,9 @@
 //              Unicode 6.3. The class is spelled out; White_Space no longer changes.
 //   (?i:'s)    Both fold case by Unicode, so U+017F LONG S counts as an s. Nothing to translate.
 //
-// Each alternative is tried where the last piece ended, never searched for: together they accept any
-// character. None goes quadratic. What an alternative scans in vain is taken by the next one that
-// matches, except that alternative 2 may give back a run of capitals, which alternative 3 then
+// Each alternative is tried where the last piece ended, never searched for: together they accept
+// any character. None goes quadratic. What an alternative scans in vain is taken by the next one
+// that matches, except that alternative 2 may give back a run of capitals, which alternative 3 then
 // takes whole.
 //
 // The tables are those of PCRE2's Unicode version, 14 in Debian 12; tiktoken's are newer or older
@@ -47,11 +47,11 @@ namespace {
 constexpr std::string_view kPattern =
     R"([\p{sc:Han}]+)"
     R"(|[^\r\n\p{L}\p{N}]?)" K3_UPPER "*" K3_LOWER "+" K3_CONTRACTION
-    R"(|[^\r\n\p{L}\p{N}]?)" K3_UPPER "+" K3_LOWER "*" K3_CONTRACTION
-    R"(|\p{N}{1,3})"
+    R"(|[^\r\n\p{L}\p{N}]?)" K3_UPPER "+" K3_LOWER "*" K3_CONTRACTION R"(|\p{N}{1,3})"
     R"(| ?[^)" K3_SPACE R"(\p{L}\p{N}]+[\r\n]*)"
     "|[" K3_SPACE R"(]*[\r\n]+)"
-    "|[" K3_SPACE "]+(?![^" K3_SPACE "])"
+    "|[" K3_SPACE "]+(?![^" K3_SPACE
+    "])"
     "|[" K3_SPACE "]+";
 
 #undef K3_SPACE
@@ -132,9 +132,9 @@ std::vector<std::string_view> PreTokenizer::split(std::string_view text) const {
     size_t begin = 0;
     while (begin < slice.size()) {
       // cut_slices has seen that the text is UTF-8; checking it again for each piece is quadratic.
-      const int found = pcre2_match(pattern_->code.get(),
-                                    reinterpret_cast<PCRE2_SPTR>(slice.data()), slice.size(), begin,
-                                    PCRE2_NO_UTF_CHECK, match.get(), nullptr);
+      const int found =
+          pcre2_match(pattern_->code.get(), reinterpret_cast<PCRE2_SPTR>(slice.data()),
+                      slice.size(), begin, PCRE2_NO_UTF_CHECK, match.get(), nullptr);
       K3_CHECK(found > 0);
       const size_t end = pcre2_get_ovector_pointer(match.get())[1];
       K3_CHECK(end > begin);

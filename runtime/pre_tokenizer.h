@@ -1,4 +1,5 @@
-// Cuts text into the pieces that byte-pair encoding works on, exactly as the release's tokenizer does.
+// Cuts text into the pieces that byte-pair encoding works on, exactly as the release's tokenizer
+// does.
 #pragma once
 
 #include <cstdint>

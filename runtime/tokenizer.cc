@@ -80,7 +80,8 @@ Config parse_config(const std::string& where, std::span<const std::byte> text, i
   }
 
   Config config;
-  const auto decoder = expect_member<json::object>(where, root, "added_tokens_decoder", "an object");
+  const auto decoder =
+      expect_member<json::object>(where, root, "added_tokens_decoder", "an object");
   for (const json::key_value_pair member : decoder) {
     AddedToken& token = config.added.emplace_back();
     token.id = parse_id(where, member.key, ranks, vocab_size);

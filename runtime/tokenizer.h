@@ -44,12 +44,12 @@ class Tokenizer {
   std::string decode_bytes(std::span<const int32_t> ids,
                            ShownSpecials shown = ShownSpecials::kAll) const;
 
-  // The bytes of one token, for a special one its name. Lives as long as the Tokenizer. Throws Error
-  // for an id outside the vocabulary.
+  // The bytes of one token, for a special one its name. Lives as long as the Tokenizer. Throws
+  // Error for an id outside the vocabulary.
   std::string_view token_bytes(int32_t id) const;
 
   bool is_special(int32_t id) const { return id >= ranks_.size() && id < vocab_size(); }
-  bool is_flagged_special(int32_t id) const;          // "special": true in tokenizer_config.json
+  bool is_flagged_special(int32_t id) const;  // "special": true in tokenizer_config.json
   std::optional<int32_t> special_id(std::string_view name) const;  // empty when no token has it
 
   int32_t bos_id() const { return bos_id_; }
