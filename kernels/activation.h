@@ -52,17 +52,19 @@ K3_HOST_DEVICE inline float exact_sigmoid_gate(float x, float gate_logit) {
 
 }  // namespace k3
 
+// The reference meaning: libm, and one rounding as above.
 namespace k3::reference {
-void glu(const GluRule& rule, const float* gate, const float* up, int64_t n, float* y);
-void sigmoid_gate(const float* x, const float* gate_logits, int64_t n, float* y);
-void add(const float* a, const float* b, int64_t n, float* y);
-}  // namespace k3::reference
-
-namespace k3::cpu {
 // y[i] = glu(gate[i], up[i]) for n values; y may be gate or up.
 void glu(const GluRule& rule, const float* gate, const float* up, int64_t n, float* y);
 // y[i] = x[i] sigmoid(gate_logits[i]); y may be x.
 void sigmoid_gate(const float* x, const float* gate_logits, int64_t n, float* y);
 // y[i] = a[i] + b[i] in float; y may be a or b.
+void add(const float* a, const float* b, int64_t n, float* y);
+}  // namespace k3::reference
+
+// The exact bits.
+namespace k3::cpu {
+void glu(const GluRule& rule, const float* gate, const float* up, int64_t n, float* y);
+void sigmoid_gate(const float* x, const float* gate_logits, int64_t n, float* y);
 void add(const float* a, const float* b, int64_t n, float* y);
 }  // namespace k3::cpu

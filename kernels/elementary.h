@@ -58,8 +58,8 @@ K3_HOST_DEVICE inline SplitExp split_exp(double x) {
   constexpr double kLn2Low = 0x1.abc9e3b39803fp-56;
   constexpr double kIntegerShift = 0x1.8p+52;  // doubles of this size are whole numbers
 
-  x = x > kLimit ? kLimit : x;  // a NaN passes both comparisons
-  x = x < -kLimit ? -kLimit : x;
+  // One comparison, which a NaN passes: compilers vectorise it where they branch on two.
+  x = std::fabs(x) > kLimit ? std::copysign(kLimit, x) : x;
   const double shifted = std::fma(x, kInverseLn2, kIntegerShift);
   const double n = shifted - kIntegerShift;
   const double r = std::fma(-n, kLn2Low, std::fma(-n, kLn2High, x));
