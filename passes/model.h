@@ -61,12 +61,14 @@ struct Bank {
   int64_t layer = 0;
   Format source_format = Format::kMxfp4;
   int64_t source_experts = 0;
-  std::vector<Expert> experts;  // the kept ones, in pack order
+  std::vector<Expert> experts;   // the kept ones, in pack order
+  std::vector<Expert> left_out;  // the others: F_L bounds every expert of the source, so that it
+                                 // does not depend on which are kept
 
   // The plan
   Format format = Format::kMxfp4;
   Layout layout = Layout::kExpertBands;
-  int32_t fixed_point = 0;  // F_L; by encode
+  int32_t fixed_point = 0;  // F_L, see pack_index.h; by encode
 };
 
 // A small file that the runtime needs, e.g. tiktoken.model.

@@ -1,8 +1,9 @@
 // The fixed 64 bytes at the start of every pack. They find the index and prove that nothing moved.
 //
 //   offset  bytes
-//        0      8  magic 89 4B 33 50 41 43 4B 0A ("\x89K3PACK\n": no text file, and damaged by
-//        newline translation) 8      4  format version
+//        0      8  magic 89 4B 33 50 41 43 4B 0A: "\x89K3PACK\n", not text, and newline translation
+//                  breaks it
+//        8      4  format version
 //       12      4  bytes of this frame, 64
 //       16      8  offset of the index
 //       24      8  length of the index
@@ -33,9 +34,13 @@ struct PackFrame {
 
 std::array<std::byte, kFrameBytes> encode_frame(const PackFrame& frame);
 
+// What to do with bytes after the end that the frame states. An attach that was interrupted leaves
+// such a tail behind a pack that is whole; only the next attach, which drops it, may accept it.
+enum class Tail { kRefuse, kIgnore };
+
 // Checks magic, version, hash, every fixed field, and that the index ends the file. `path` is for
 // messages, `file_bytes` is the true length of the file. Throws Error.
 PackFrame decode_frame(std::span<const std::byte> bytes, const std::string& path,
-                       int64_t file_bytes);
+                       int64_t file_bytes, Tail tail = Tail::kRefuse);
 
 }  // namespace k3

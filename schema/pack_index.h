@@ -1,6 +1,6 @@
-// The index of a pack as plain structs, the form in which both programs handle it. pack_reader.cc
-// and pack_writer.cc translate it from and to the FlatBuffer of pack.fbs; nobody else names
-// FlatBuffers.
+// The index of a pack as plain structs, the form in which both programs handle it.
+// schema/pack_decode.cc and compiler/pack_encode.cc translate it from and to the FlatBuffer of
+// pack.fbs; nobody else names FlatBuffers.
 #pragma once
 
 #include <array>
@@ -32,7 +32,8 @@ struct PackExpert {
   Extent extent;
   uint32_t source_id = 0;  // the expert's number in the checkpoint
   std::array<uint8_t, 3> least_exponent =
-      {};             // by ExpertMatrix; mxfp4: least E8M0 byte of a group that is not all zero
+      {};             // by ExpertMatrix; mxfp4: least E8M0 byte of a group that is not all zero, 0 if
+                      // there is none
   bool cold = false;  // lies in the cold section: routed to only under --missing fetch
 };
 
@@ -66,9 +67,14 @@ struct PassRecord {
 
 struct PackReport {
   std::string name;
-  int64_t raw_bytes = 0;  // equal to the extent's length: stored raw; else zstd
+  int64_t raw_bytes = 0;
   Extent extent;
 };
+
+// A report is a zstd frame unless its extent has exactly as many bytes as its content.
+inline bool is_stored_raw(const PackReport& report) {
+  return report.raw_bytes == report.extent.length_bytes;
+}
 
 struct PackProvenance {
   std::string compiler;

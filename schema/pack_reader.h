@@ -23,10 +23,11 @@ class PackReader {
   // Reads and checks frame and index: hashes, FlatBuffers structure, enumerators, shapes against
   // formats and layouts, every tensor that the config demands, extents aligned, disjoint and inside
   // the file. Throws Error with the first fault found. Weights are not read.
-  explicit PackReader(const std::string& path);
+  // `tail` is for attach alone, see pack_frame.h.
+  explicit PackReader(const std::string& path, Tail tail = Tail::kRefuse);
 
   const std::string& path() const { return file_.path(); }
-  int64_t file_bytes() const { return file_.size_bytes(); }
+  int64_t file_bytes() const { return frame_.file_bytes; }
   const PackFrame& frame() const { return frame_; }
   const PackIndex& index() const { return index_; }
   const ModelConfig& config() const { return index_.content.config; }
@@ -51,8 +52,9 @@ class PackReader {
   bool has_side_file(std::string_view name) const;
   std::vector<std::byte> report(std::string_view name) const;
 
-  // Reads the whole file: every extent's hash, every gap's zeros, the least exponents and scale
-  // bytes of every expert. Collects all faults, one line each; empty when the pack is whole.
+  // Reads the whole file: every extent's hash (retired indexes too), every gap's zeros, the least
+  // exponents and scale bytes of every expert, codes and padding of every int8 matrix, the content
+  // of every compressed item. Collects all faults, one line each; empty when the pack is whole.
   // `on_progress` gets the bytes done so far.
   std::vector<std::string> verify(const std::function<void(int64_t)>& on_progress = {}) const;
 
@@ -63,7 +65,8 @@ class PackReader {
   File file_;
   PackFrame frame_;
   PackIndex index_;
-  std::vector<std::byte> content_bytes_;
+  std::vector<std::byte> index_bytes_;
+  std::span<const std::byte> content_bytes_;  // inside index_bytes_
   uint64_t payload_xxh3_ = 0;
   std::unordered_map<std::string_view, const PackTensor*> tensors_by_name_;
   std::vector<const PackBank*> bank_by_layer_;

@@ -1,0 +1,25 @@
+// Encodes one trunk tensor into its extent, a few megabytes of rows at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "compiler/pack_writer.h"
+#include "passes/model.h"
+#include "schema/file.h"
+
+namespace k3 {
+
+struct EncodedHashes {
+  uint64_t extent = 0;
+  uint64_t source = 0;
+};
+
+// Streams `tensor` from `shard` through its planned format into `writer`. f32 and bf16 are copied;
+// int8 goes row by row through encode_int8_row. Calls `on_read` with the bytes of each piece read.
+// Throws Error for a weight that is not finite where it must be rounded.
+EncodedHashes encode_trunk_tensor(const TrunkTensor& tensor, const File& shard,
+                                  const PackWriter& writer,
+                                  const std::function<void(int64_t)>& on_read);
+
+}  // namespace k3

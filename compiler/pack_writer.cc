@@ -1,0 +1,133 @@
+#include "compiler/pack_writer.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "schema/error.h"
+#include "schema/file.h"
+#include "schema/pack_frame.h"
+
+namespace k3 {
+namespace {
+
+// Only a pack may be replaced: a slip of the hand must not cost a shard.
+void check_replaceable(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return;
+  if (S_ISDIR(status.st_mode)) throw Error(path, ": is a folder, expected a file name");
+  if (!S_ISREG(status.st_mode)) throw Error(path, ": is not a regular file, it stays as it is");
+  const File file(path);
+  if (file.size_bytes() == 0) return;
+  std::array<std::byte, 8> got{};
+  const auto want = encode_frame({});
+  if (file.size_bytes() >= kFrameBytes) file.read_at(0, got);
+  if (!std::equal(got.begin(), got.end(), want.begin())) {
+    throw Error(path, ": exists and is not a pack, it stays as it is");
+  }
+}
+
+int create_exclusively(const std::string& path) {
+  return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+}
+
+// A lock on the neighbour tells a running program from a killed one: the system drops it with the
+// process.
+bool is_abandoned(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (descriptor < 0) return false;
+  const bool abandoned = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+  ::close(descriptor);
+  return abandoned;
+}
+
+int create_unfinished(const std::string& path) {
+  int descriptor = create_exclusively(path);
+  if (descriptor < 0 && errno == EEXIST) {
+    if (!is_abandoned(path)) throw Error(path, ": another program is writing it");
+    ::unlink(path.c_str());
+    descriptor = create_exclusively(path);
+  }
+  if (descriptor < 0) throw Error(path, ": cannot create: ", std::strerror(errno));
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    ::close(descriptor);
+    throw Error(path, ": another program is writing it");
+  }
+  return descriptor;
+}
+
+void sync_folder_of(const std::string& path) {
+  auto folder = std::filesystem::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;  // a folder that one may write to but not read
+  ::fsync(descriptor);
+  ::close(descriptor);
+}
+
+}  // namespace
+
+PackWriter::PackWriter(const std::string& path, int64_t file_bytes)
+    : path_(path), unfinished_path_(path + ".unfinished") {
+  check_replaceable(path);
+  file_ = std::make_unique<OutputFile>(create_unfinished(unfinished_path_), unfinished_path_);
+  try {
+    remove_on_signal_ = std::make_unique<RemoveOnSignal>(unfinished_path_);
+    // Where the file system can, the disk proves full now and not hours later.
+    if (::fallocate(file_->descriptor(), 0, 0, file_bytes) != 0 && errno != EOPNOTSUPP &&
+        errno != ENOSYS) {
+      throw Error(unfinished_path_, ": cannot reserve ", file_bytes,
+                  " bytes: ", std::strerror(errno));
+    }
+  } catch (...) {
+    ::unlink(unfinished_path_.c_str());
+    throw;
+  }
+}
+
+PackWriter::~PackWriter() {
+  if (!finished_) ::unlink(unfinished_path_.c_str());
+}
+
+void PackWriter::write_at(int64_t offset_bytes, std::span<const std::byte> bytes) const {
+  file_->write_at(offset_bytes, bytes);
+}
+
+void PackWriter::finish(int64_t index_offset_bytes, std::span<const std::byte> index) {
+  PackFrame frame;
+  frame.index = {index_offset_bytes, static_cast<int64_t>(index.size()), xxh3(index)};
+  frame.file_bytes = frame.index.end_bytes();
+  write_at(index_offset_bytes, index);
+  write_at(0, encode_frame(frame));
+  if (::ftruncate(file_->descriptor(), frame.file_bytes) != 0) {
+    throw Error(unfinished_path_, ": cannot end at ", frame.file_bytes, ": ",
+                std::strerror(errno));
+  }
+  file_->sync();
+  if (::rename(unfinished_path_.c_str(), path_.c_str()) != 0) {
+    throw Error(path_, ": cannot give the finished pack its name: ", std::strerror(errno));
+  }
+  finished_ = true;
+  remove_on_signal_.reset();
+  sync_folder_of(path_);
+}
+
+void ExtentStream::write(std::span<const std::byte> bytes) {
+  K3_CHECK(static_cast<int64_t>(bytes.size()) <= end_bytes_ - next_bytes_);
+  writer_.write_at(next_bytes_, bytes);
+  hash_.update(bytes);
+  next_bytes_ += static_cast<int64_t>(bytes.size());
+}
+
+uint64_t ExtentStream::finish() const {
+  K3_CHECK(next_bytes_ == end_bytes_);
+  return hash_.digest();
+}
+
+}  // namespace k3

@@ -1,0 +1,54 @@
+// A pass: a row of the table in pipeline.cc and a free function over the Model.
+//
+// It sets plan fields of the Model, writes down what it decided, and adds to the problems what it
+// cannot accept. It never holds a whole tensor.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "passes/model.h"
+#include "passes/options.h"
+#include "passes/plan.h"
+#include "passes/problems.h"
+#include "passes/progress.h"
+
+namespace k3 {
+
+struct PassContext {
+  const Options& options;
+  Plan& plan;
+  Problems& problems;
+  Progress& progress;
+  std::string_view pass;  // the running pass's name
+
+  // Writes down a choice of the running pass.
+  void decide(std::string subject, std::string choice, std::string_view reason, double number) {
+    plan.decisions.push_back({std::move(subject), pass, std::move(choice), reason, number});
+  }
+  // Puts a number of the running pass into the pack's provenance.
+  void record(std::string name, double value) {
+    plan.passes.back().numbers.emplace_back(std::move(name), value);
+  }
+};
+
+struct Pass {
+  std::string_view name;
+  std::string_view summary;  // one line for --help
+  void (*run)(Model& model, PassContext& context);
+};
+
+// The functions behind the table, each in the file of its name.
+void run_census(Model& model, PassContext& context);
+void run_ternary_trunk(Model& model, PassContext& context);
+void run_prune_experts(Model& model, PassContext& context);
+void run_reorder_layout(Model& model, PassContext& context);
+void run_assign_offsets(Model& model, PassContext& context);
+
+// "bank of layer 7", the subject of decisions about a bank.
+inline std::string bank_subject(const Bank& bank) {
+  return "bank of layer " + std::to_string(bank.layer);
+}
+
+}  // namespace k3

@@ -1,0 +1,71 @@
+// The passes, in the one order in which they make sense, with the invariant that holds from each
+// place on. Every pass works on the plan alone; bytes are encoded after the last row, when each has
+// its place.
+#include "passes/pipeline.h"
+
+#include <array>
+#include <chrono>
+
+#include "passes/check_plan.h"
+#include "schema/error.h"
+
+namespace k3 {
+namespace {
+
+constexpr std::array<Pass, 5> kPasses = {{
+    // The importer has accounted for every tensor of the checkpoint: it is in the model, in a bank,
+    // or counted as dropped.
+
+    {"census", "count tensors, parameters and bytes of the checkpoint", run_census},
+
+    // From here on the counts of the source are in the provenance, whatever is left out later.
+
+    {"ternary_trunk", "choose the format of every trunk tensor and of the head",
+     run_ternary_trunk},
+
+    // From here on no format changes: every extent's size is known up to which experts are kept.
+
+    {"prune_experts", "choose the experts that each bank keeps", run_prune_experts},
+
+    // From here on no expert leaves a bank: what the pack holds is known.
+
+    {"reorder_layout", "choose each tensor's layout and the order of experts in a bank",
+     run_reorder_layout},
+
+    // From here on the order of everything in the pack is known, and no decision is added.
+
+    {"assign_offsets", "give every extent its place in the pack", run_assign_offsets},
+
+    // From here on the plan is complete: encode may write any extent at any time.
+}};
+
+}  // namespace
+
+std::span<const Pass> passes() {
+  return kPasses;
+}
+
+Plan run_pipeline(Model& model, const Options& options, Progress& progress,
+                  std::string_view stop_after) {
+  Plan plan;
+  for (const Pass& pass : kPasses) {
+    const auto started = std::chrono::steady_clock::now();
+    Problems problems;
+    PassContext context{options, plan, problems, progress, pass.name};
+    plan.passes.push_back({std::string(pass.name), {}});
+    pass.run(model, context);
+    check_plan(model, plan, problems);
+    if (!problems.empty()) {
+      const auto& lines = problems.lines();
+      if (lines.size() == 1) throw Error(pass.name, ": ", lines.front());
+      for (const std::string& line : lines) progress.line("  " + line);
+      throw Error(pass.name, ": ", lines.size(), " problems, the first: ", lines.front());
+    }
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
+    progress.line(std::string(pass.name) + ": " + format_seconds(elapsed.count()));
+    if (pass.name == stop_after) break;
+  }
+  return plan;
+}
+
+}  // namespace k3

@@ -1,0 +1,34 @@
+// What the passes produce beside the Model's plan fields: the decisions, the numbers that go into
+// the pack's provenance, and the reports with their places.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "passes/decisions.h"
+#include "schema/pack_index.h"
+
+namespace k3 {
+
+// The names of a pack's reports.
+inline constexpr const char* kDecisionsReport = "decisions";
+inline constexpr const char* kSourcesReport = "sources";
+inline constexpr const char* kSourceHashesReport = "source_hashes";
+
+struct PlannedReport {
+  std::string name;
+  std::vector<std::byte> stored;  // the extent's bytes; source_hashes is filled in by encode
+  int64_t raw_bytes = 0;
+  Extent extent;
+};
+
+struct Plan {
+  Decisions decisions;
+  std::vector<PassRecord> passes;  // in the order run
+  std::vector<PlannedReport> reports;
+  int64_t data_end_bytes = 0;  // where the last extent ends and the index may start; 0: not yet
+};
+
+}  // namespace k3

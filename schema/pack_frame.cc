@@ -1,0 +1,84 @@
+#include "schema/pack_frame.h"
+
+#include <algorithm>
+
+#include "schema/error.h"
+#include "schema/hash.h"
+#include "schema/little_endian.h"
+
+namespace k3 {
+namespace {
+
+constexpr std::array<uint8_t, 8> kMagic = {0x89, 'K', '3', 'P', 'A', 'C', 'K', '\n'};
+constexpr size_t kHashedBytes = 56;
+constexpr uint64_t kLargestIndex = (uint64_t{1} << 31) - 1;  // FlatBuffers offsets are 32-bit
+
+}  // namespace
+
+std::array<std::byte, kFrameBytes> encode_frame(const PackFrame& frame) {
+  std::array<std::byte, kFrameBytes> bytes{};
+  std::transform(kMagic.begin(), kMagic.end(), bytes.begin(),
+                 [](uint8_t value) { return std::byte{value}; });
+  store_little_endian(kPackVersion, &bytes[8]);
+  store_little_endian(static_cast<uint32_t>(kFrameBytes), &bytes[12]);
+  store_little_endian(static_cast<uint64_t>(frame.index.offset_bytes), &bytes[16]);
+  store_little_endian(static_cast<uint64_t>(frame.index.length_bytes), &bytes[24]);
+  store_little_endian(frame.index.xxh3, &bytes[32]);
+  store_little_endian(static_cast<uint64_t>(frame.file_bytes), &bytes[40]);
+  store_little_endian(xxh3(std::span(bytes).first(kHashedBytes)), &bytes[kHashedBytes]);
+  return bytes;
+}
+
+PackFrame decode_frame(std::span<const std::byte> bytes, const std::string& path,
+                       int64_t file_bytes, Tail tail) {
+  const auto true_bytes = static_cast<uint64_t>(file_bytes);
+  if (bytes.size() < static_cast<size_t>(kFrameBytes)) {
+    throw Error(path, ": not a pack: has ", bytes.size(), " bytes, a frame alone has ",
+                kFrameBytes);
+  }
+  const bool magic_matches =
+      std::equal(kMagic.begin(), kMagic.end(), bytes.begin(),
+                 [](uint8_t want, std::byte got) { return std::byte{want} == got; });
+  if (!magic_matches) throw Error(path, ": not a pack: does not start with \\x89K3PACK\\n");
+
+  // The version comes before the hash: a later version may hash other bytes.
+  const auto version = load_little_endian<uint32_t>(&bytes[8]);
+  if (version != kPackVersion) {
+    throw Error(path, ": is version ", version, ", this program reads ", kPackVersion);
+  }
+  const uint64_t hash = xxh3(bytes.first(kHashedBytes));
+  if (load_little_endian<uint64_t>(&bytes[kHashedBytes]) != hash) {
+    throw Error(path, ": frame is damaged: its hash does not match its bytes");
+  }
+  const auto frame_bytes = load_little_endian<uint32_t>(&bytes[12]);
+  const auto reserved = load_little_endian<uint64_t>(&bytes[48]);
+  if (frame_bytes != kFrameBytes || reserved != 0) {
+    throw Error(path, ": frame has ", frame_bytes, " bytes and reserved value ", reserved,
+                ", expected ", kFrameBytes, " and 0");
+  }
+
+  const auto offset = load_little_endian<uint64_t>(&bytes[16]);
+  const auto length = load_little_endian<uint64_t>(&bytes[24]);
+  const auto stated_bytes = load_little_endian<uint64_t>(&bytes[40]);
+  if (true_bytes < stated_bytes) {
+    throw Error(path, ": is cut off: has ", true_bytes, " bytes, its frame says ", stated_bytes);
+  }
+  if (true_bytes > stated_bytes && tail == Tail::kRefuse) {
+    throw Error(path, ": has ", true_bytes - stated_bytes, " bytes after its end at ",
+                stated_bytes, "; if an attach was interrupted, run `k3c attach` again");
+  }
+  constexpr auto kAlignment = static_cast<uint64_t>(kExtentAlignment);
+  if (offset < kAlignment || offset % kAlignment != 0 || length == 0 || length > kLargestIndex ||
+      length > stated_bytes || offset != stated_bytes - length) {
+    throw Error(path, ": index is at ", offset, " + ", length,
+                ", expected a multiple of 4096 and the end of the file at ", stated_bytes);
+  }
+  PackFrame frame;
+  frame.index.offset_bytes = static_cast<int64_t>(offset);
+  frame.index.length_bytes = static_cast<int64_t>(length);
+  frame.index.xxh3 = load_little_endian<uint64_t>(&bytes[32]);
+  frame.file_bytes = static_cast<int64_t>(stated_bytes);
+  return frame;
+}
+
+}  // namespace k3
