@@ -17,7 +17,7 @@
 #include <map>
 #include <system_error>
 
-#include "compiler/printable.h"
+#include "schema/printable.h"
 #include "compiler/shard_index.h"
 #include "schema/error.h"
 

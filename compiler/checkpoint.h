@@ -13,7 +13,7 @@
 
 #include "compiler/config_json.h"
 #include "compiler/name_table.h"
-#include "compiler/safetensors.h"
+#include "schema/safetensors.h"
 #include "passes/model.h"
 #include "schema/dtype.h"
 #include "schema/file.h"

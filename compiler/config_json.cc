@@ -6,7 +6,7 @@
 #include <sstream>
 #include <utility>
 
-#include "compiler/printable.h"
+#include "schema/printable.h"
 #include "schema/error.h"
 #include "schema/file.h"
 

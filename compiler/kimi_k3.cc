@@ -21,7 +21,7 @@
 
 #include "compiler/kimi_k3_config.h"
 #include "compiler/kimi_k3_tensors.h"
-#include "compiler/printable.h"
+#include "schema/printable.h"
 #include "schema/error.h"
 
 namespace k3 {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "compiler/json_scanner.h"
+#include "schema/json_scanner.h"
 #include "schema/error.h"
 
 namespace k3 {
