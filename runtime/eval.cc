@@ -8,6 +8,7 @@
 
 #include "runtime/text_input.h"
 #include "schema/error.h"
+#include "schema/hash.h"
 #include "schema/json_writer.h"
 
 namespace k3 {

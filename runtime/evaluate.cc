@@ -218,7 +218,9 @@ EvalResult evaluate(Forward& forward, Forward* other, const EvalText& text,
   }
 
   const Bootstrap bootstrap(positions, text.documents.size(), options);
-  EvalResult result{.name = text.name, .text_xxh3 = text.xxh3};
+  EvalResult result;
+  result.name = text.name;
+  result.text_xxh3 = text.xxh3;
   result.documents = static_cast<int64_t>(text.documents.size());
   result.windows = static_cast<int64_t>(windows);
   result.positions = static_cast<int64_t>(positions.size());

@@ -44,7 +44,9 @@ LoadedModel::LoadedModel(const LoadOptions& options)
       experts_(pack_, expert_budget_bytes(options), options.verify),
       backend_(make_backend(options.backend)),
       forward_(weights_, experts_, *backend_, options.chunk_tokens) {
-  if (options.verify && experts_.all_resident()) pack_.check_unread_bytes();
+  if (!options.verify || !experts_.all_resident()) return;
+  const auto faults = pack_.verify({}, PackReader::Scope::kAroundWeights);
+  if (!faults.empty()) throw Error(faults.front());
 }
 
 }  // namespace k3

@@ -4,6 +4,7 @@
 #include "runtime/dump.h"
 #include "schema/error.h"
 #include "schema/file.h"
+#include "schema/hash.h"
 #include "schema/json_writer.h"
 
 namespace k3 {

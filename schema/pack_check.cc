@@ -38,7 +38,8 @@ class ConfigCheck {
   const std::string& path_;
 };
 
-// Bytes that a tensor of this format, layout and shape has, or nothing when they do not go together.
+// Bytes that a tensor of this format, layout and shape has, or nothing when they do not go
+// together.
 std::optional<int64_t> tensor_extent_bytes(const PackTensor& tensor) {
   const auto elements = tensor.shape.elements();
   for (int64_t dim : tensor.shape.dims()) {
@@ -146,8 +147,7 @@ void check_banks(const PackContent& content, const std::string& path) {
   size_t next = 0;
   for (size_t layer = 0; layer < content.config.layers.size(); ++layer) {
     if (content.config.layers[layer].ffn != FfnKind::kMoe) continue;
-    if (next == content.banks.size() ||
-        content.banks[next].layer != static_cast<int64_t>(layer)) {
+    if (next == content.banks.size() || content.banks[next].layer != static_cast<int64_t>(layer)) {
       throw Error(path, ": bank of layer ", layer, ": is missing or out of order");
     }
     check_bank(content.config, content.banks[next++], path);

@@ -105,9 +105,7 @@ class IndexDecoder {
   }
 
   ModelConfig config(const pack::Config& from) const {
-    const auto optional = [](auto value) {
-      return value ? std::optional(*value) : std::nullopt;
-    };
+    const auto optional = [](auto value) { return value ? std::optional(*value) : std::nullopt; };
     ModelConfig to;
     to.hidden_size = from.hidden_size();
     to.vocab_size = from.vocab_size();
@@ -181,8 +179,8 @@ class IndexDecoder {
                     static_cast<int>(expert->cold()), ", expected 0 or 1");
       }
       PackExpert& kept = to.experts.emplace_back();
-      kept.extent = extent(expert->extent(), "expert ", expert->source_id(), " of layer ",
-                           to.layer);
+      kept.extent =
+          extent(expert->extent(), "expert ", expert->source_id(), " of layer ", to.layer);
       kept.source_id = expert->source_id();
       kept.least_exponent = {expert->least_exponent_w1(), expert->least_exponent_w3(),
                              expert->least_exponent_w2()};

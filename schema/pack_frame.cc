@@ -64,8 +64,8 @@ PackFrame decode_frame(std::span<const std::byte> bytes, const std::string& path
     throw Error(path, ": is cut off: has ", true_bytes, " bytes, its frame says ", stated_bytes);
   }
   if (true_bytes > stated_bytes && tail == Tail::kRefuse) {
-    throw Error(path, ": has ", true_bytes - stated_bytes, " bytes after its end at ",
-                stated_bytes, "; if an attach was interrupted, run `k3c attach` again");
+    throw Error(path, ": has ", true_bytes - stated_bytes, " bytes after its end at ", stated_bytes,
+                "; if an attach was interrupted, run `k3c attach` again");
   }
   constexpr auto kAlignment = static_cast<uint64_t>(kExtentAlignment);
   if (offset < kAlignment || offset % kAlignment != 0 || length == 0 || length > kLargestIndex ||

@@ -30,10 +30,9 @@ struct PackTensor {
 
 struct PackExpert {
   Extent extent;
-  uint32_t source_id = 0;  // the expert's number in the checkpoint
-  std::array<uint8_t, 3> least_exponent =
-      {};             // by ExpertMatrix; mxfp4: least E8M0 byte of a group that is not all zero, 0 if
-                      // there is none
+  uint32_t source_id = 0;                      // the expert's number in the checkpoint
+  std::array<uint8_t, 3> least_exponent = {};  // by ExpertMatrix; mxfp4: least E8M0 byte of a group
+                                               // that is not all zero, 0 if there is none
   bool cold = false;  // lies in the cold section: routed to only under --missing fetch
 };
 

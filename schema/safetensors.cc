@@ -12,11 +12,11 @@
 #include <optional>
 #include <unordered_map>
 
-#include "schema/json_scanner.h"
 #include "compiler/name_table.h"
-#include "schema/printable.h"
 #include "schema/error.h"
 #include "schema/hash.h"
+#include "schema/json_scanner.h"
+#include "schema/printable.h"
 
 namespace k3 {
 namespace {

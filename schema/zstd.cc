@@ -24,8 +24,7 @@ std::vector<std::byte> compress_zstd(std::span<const std::byte> raw) {
 
 std::vector<std::byte> decompress_zstd(std::span<const std::byte> compressed, int64_t raw_bytes,
                                        const std::string& subject) {
-  const unsigned long long stated =
-      ZSTD_getFrameContentSize(compressed.data(), compressed.size());
+  const unsigned long long stated = ZSTD_getFrameContentSize(compressed.data(), compressed.size());
   if (stated == ZSTD_CONTENTSIZE_ERROR) throw Error(subject, ": is not a zstd frame");
   if (stated == ZSTD_CONTENTSIZE_UNKNOWN) throw Error(subject, ": its frame states no size");
   if (raw_bytes < 0 || raw_bytes > kLargestRawBytes ||
@@ -37,8 +36,7 @@ std::vector<std::byte> decompress_zstd(std::span<const std::byte> compressed, in
     throw Error(subject, ": its ", compressed.size(), " bytes are not one whole zstd frame");
   }
   std::vector<std::byte> raw(static_cast<size_t>(raw_bytes));
-  const size_t got =
-      ZSTD_decompress(raw.data(), raw.size(), compressed.data(), compressed.size());
+  const size_t got = ZSTD_decompress(raw.data(), raw.size(), compressed.data(), compressed.size());
   if (ZSTD_isError(got)) {
     throw Error(subject, ": cannot be decompressed: ", ZSTD_getErrorName(got));
   }
