@@ -69,30 +69,39 @@ K3_FLATTEN double softmax_positions(int64_t positions, float* scores) {
                             [scores](int64_t s) { return static_cast<double>(scores[s]); });
 }
 
-// Adds one block's part, `count` <= 64 positions, to totals [latent]: lane_sum's order for all
-// columns of a tile side by side.
+// The columns [0, columns) of one block's context, added to totals; columns <= kTile. lane_sum's
+// order, for all columns side by side.
+template <int64_t kTile>
+inline void add_context_tile(const float* probabilities, const float* cache, int64_t width,
+                             int64_t count, int64_t columns, double* totals) {
+  double lanes[kLanes][kTile];
+  for (int64_t l = 0; l < kLanes; ++l) {
+    double sums[kTile] = {};
+    for (int64_t s = l; s < count; s += kLanes) {
+      const auto probability = static_cast<double>(probabilities[s]);
+      const float* row = cache + s * width;
+      for (int64_t i = 0; i < columns; ++i) sums[i] += probability * static_cast<double>(row[i]);
+    }
+    for (int64_t i = 0; i < columns; ++i) lanes[l][i] = sums[i];
+  }
+  for (int64_t stride = kLanes / 2; stride > 0; stride /= 2) {
+    for (int64_t l = 0; l < stride; ++l) {
+      for (int64_t i = 0; i < columns; ++i) lanes[l][i] += lanes[l + stride][i];
+    }
+  }
+  for (int64_t i = 0; i < columns; ++i) totals[i] += lanes[0][i];
+}
+
+// Adds one block's context, of `count` <= 64 positions, to totals [latent].
 K3_FLATTEN void add_block_context(const float* probabilities, const float* cache, int64_t width,
                                   int64_t count, int64_t latent, double* totals) {
-  constexpr int64_t kTile = 32;  // columns
-  double lanes[kLanes][kTile];
-  for (int64_t first = 0; first < latent; first += kTile) {
-    const int64_t columns = std::min(kTile, latent - first);
-    for (int64_t l = 0; l < kLanes; ++l) {
-      for (int64_t i = 0; i < kTile; ++i) lanes[l][i] = 0;
-      for (int64_t s = l; s < count; s += kLanes) {
-        const auto probability = static_cast<double>(probabilities[s]);
-        const float* row = cache + s * width + first;
-        for (int64_t i = 0; i < columns; ++i) {
-          lanes[l][i] += probability * static_cast<double>(row[i]);
-        }
-      }
-    }
-    for (int64_t stride = kLanes / 2; stride > 0; stride /= 2) {
-      for (int64_t l = 0; l < stride; ++l) {
-        for (int64_t i = 0; i < kTile; ++i) lanes[l][i] += lanes[l + stride][i];
-      }
-    }
-    for (int64_t i = 0; i < columns; ++i) totals[first + i] += lanes[0][i];
+  constexpr int64_t kTile = 32;
+  int64_t i = 0;
+  for (; i + kTile <= latent; i += kTile) {
+    add_context_tile<kTile>(probabilities, cache + i, width, count, kTile, totals + i);
+  }
+  if (i < latent) {
+    add_context_tile<kTile>(probabilities, cache + i, width, count, latent - i, totals + i);
   }
 }
 
