@@ -173,7 +173,7 @@ void fill_source_hashes(const Model& model, std::span<std::byte> stored) {
 
 }  // namespace
 
-void encode(Model& model, Plan& plan, const PackWriter& writer, Progress& progress) {
+void encode(Model& model, PassResults& results, const PackWriter& writer, Progress& progress) {
   progress.start("encode", source_bytes(model));
   const std::vector<WorkItem> work = list_work(model);
   std::vector<double> row_bounds(work.size());
@@ -214,7 +214,7 @@ void encode(Model& model, Plan& plan, const PackWriter& writer, Progress& progre
   }
 
   for (SideFile& file : model.side_files) write_small(writer, file.extent, file.compressed);
-  for (PlannedReport& report : plan.reports) {
+  for (PlannedReport& report : results.reports) {
     if (report.name == kSourceHashesReport) fill_source_hashes(model, report.stored);
     write_small(writer, report.extent, report.stored);
   }

@@ -6,14 +6,14 @@
 
 #include "compiler/pack_writer.h"
 #include "passes/model.h"
-#include "passes/plan.h"
+#include "passes/pass_results.h"
 #include "passes/progress.h"
 
 namespace k3 {
 
-// Encodes every extent of `model` and `plan` at its place in `writer`, in parallel, and fills in
+// Encodes every extent of `model` and `results` at its place in `writer`, in parallel, and fills in
 // the hashes, least exponents and fixed points. The bytes do not depend on the number of threads.
 // Throws Error.
-void encode(Model& model, Plan& plan, const PackWriter& writer, Progress& progress);
+void encode(Model& model, PassResults& results, const PackWriter& writer, Progress& progress);
 
 }  // namespace k3

@@ -70,7 +70,7 @@ void run_assign_offsets(Model& model, PassContext& context) {
     extent = {next, bytes, 0};
     next = align_up(extent.end_bytes(), kExtentAlignment);
     padding += next - extent.end_bytes();
-    context.plan.data_end_bytes = extent.end_bytes();
+    context.results.data_end_bytes = extent.end_bytes();
   };
 
   int64_t source_hashes = 0;
@@ -91,15 +91,15 @@ void run_assign_offsets(Model& model, PassContext& context) {
   }
 
   const int64_t hash_bytes = 8 * source_hashes;
-  context.plan.reports = {
-      compress_report(kDecisionsReport, format_decisions(context.plan.decisions)),
+  context.results.reports = {
+      compress_report(kDecisionsReport, format_decisions(context.results.decisions)),
       compress_report(kSourcesReport, format_sources(model)),
       {kSourceHashesReport, std::vector<std::byte>(static_cast<size_t>(hash_bytes)), hash_bytes,
        {}}};
-  for (PlannedReport& report : context.plan.reports) {
+  for (PlannedReport& report : context.results.reports) {
     place(report.extent, static_cast<int64_t>(report.stored.size()));
   }
-  context.record("data bytes", static_cast<double>(context.plan.data_end_bytes));
+  context.record("data bytes", static_cast<double>(context.results.data_end_bytes));
   context.record("padding bytes", static_cast<double>(padding));
 }
 

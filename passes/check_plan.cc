@@ -64,7 +64,7 @@ void check_bank(const ModelConfig& config, const Bank& bank, Problems& problems)
   }
 }
 
-void check_extents(const Model& model, const Plan& plan, Problems& problems) {
+void check_extents(const Model& model, const PassResults& results, Problems& problems) {
   int64_t expected = kExtentAlignment;
   const auto check = [&](const Extent& extent, const std::string& subject, int64_t bytes) {
     if (extent.offset_bytes != expected || extent.length_bytes != bytes) {
@@ -83,21 +83,21 @@ void check_extents(const Model& model, const Plan& plan, Problems& problems) {
   for (const SideFile& file : model.side_files) {
     check(file.extent, "side file " + file.name, static_cast<int64_t>(file.compressed.size()));
   }
-  for (const PlannedReport& report : plan.reports) {
+  for (const PlannedReport& report : results.reports) {
     check(report.extent, "report " + report.name, static_cast<int64_t>(report.stored.size()));
   }
 }
 
 }  // namespace
 
-void check_plan(const Model& model, const Plan& plan, Problems& problems) {
-  const bool has_offsets = plan.data_end_bytes != 0;
-  const bool has_formats = plan.passes.size() > 1;  // after census every tensor has its format
+void check_plan(const Model& model, const PassResults& results, Problems& problems) {
+  const bool has_offsets = results.data_end_bytes != 0;
+  const bool has_formats = results.passes.size() > 1;  // after census every tensor has its format
   for (const TrunkTensor& tensor : model.trunk) {
     if (has_formats) check_tensor(tensor, problems);
   }
   for (const Bank& bank : model.banks) check_bank(model.config, bank, problems);
-  if (has_offsets && problems.empty()) check_extents(model, plan, problems);
+  if (has_offsets && problems.empty()) check_extents(model, results, problems);
 }
 
 }  // namespace k3

@@ -10,7 +10,7 @@
 
 #include "passes/model.h"
 #include "passes/options.h"
-#include "passes/plan.h"
+#include "passes/pass_results.h"
 #include "passes/problems.h"
 #include "passes/progress.h"
 
@@ -18,18 +18,18 @@ namespace k3 {
 
 struct PassContext {
   const Options& options;
-  Plan& plan;
+  PassResults& results;
   Problems& problems;
   Progress& progress;
   std::string_view pass;  // the running pass's name
 
   // Writes down a choice of the running pass.
   void decide(std::string subject, std::string choice, std::string_view reason, double number) {
-    plan.decisions.push_back({std::move(subject), pass, std::move(choice), reason, number});
+    results.decisions.push_back({std::move(subject), pass, std::move(choice), reason, number});
   }
   // Puts a number of the running pass into the pack's provenance.
   void record(std::string name, double value) {
-    plan.passes.back().numbers.emplace_back(std::move(name), value);
+    results.passes.back().numbers.emplace_back(std::move(name), value);
   }
 };
 

@@ -45,16 +45,16 @@ std::span<const Pass> passes() {
   return kPasses;
 }
 
-Plan run_pipeline(Model& model, const Options& options, Progress& progress,
+PassResults run_pipeline(Model& model, const Options& options, Progress& progress,
                   std::string_view stop_after) {
-  Plan plan;
+  PassResults results;
   for (const Pass& pass : kPasses) {
     const auto started = std::chrono::steady_clock::now();
     Problems problems;
-    PassContext context{options, plan, problems, progress, pass.name};
-    plan.passes.push_back({std::string(pass.name), {}});
+    PassContext context{options, results, problems, progress, pass.name};
+    results.passes.push_back({std::string(pass.name), {}});
     pass.run(model, context);
-    check_plan(model, plan, problems);
+    check_plan(model, results, problems);
     if (!problems.empty()) {
       const auto& lines = problems.lines();
       if (lines.size() == 1) throw Error(pass.name, ": ", lines.front());
@@ -65,7 +65,7 @@ Plan run_pipeline(Model& model, const Options& options, Progress& progress,
     progress.line(std::string(pass.name) + ": " + format_seconds(elapsed.count()));
     if (pass.name == stop_after) break;
   }
-  return plan;
+  return results;
 }
 
 }  // namespace k3

@@ -7,7 +7,7 @@
 #include "passes/model.h"
 #include "passes/options.h"
 #include "passes/pass.h"
-#include "passes/plan.h"
+#include "passes/pass_results.h"
 #include "passes/progress.h"
 
 namespace k3 {
@@ -18,7 +18,7 @@ std::span<const Pass> passes();
 // Runs the passes over `model`, up to and including `stop_after`, or all when it is empty. Throws
 // Error when a pass found problems, after every one of them went out as a line of progress (or
 // stands in the message when there is one).
-Plan run_pipeline(Model& model, const Options& options, Progress& progress,
+PassResults run_pipeline(Model& model, const Options& options, Progress& progress,
                   std::string_view stop_after = {});
 
 }  // namespace k3

@@ -12,12 +12,12 @@ class TensorList {
     prefix_ = std::move(prefix);
     family_ = family;
   }
-  ExpectedTensor& add(const char* name, const Shape& shape) {
-    tensors_.push_back({prefix_ + name, family_, shape});
-    return tensors_.back();
+  // A tensor that stays in its source precision.
+  void add(const char* name, const Shape& shape) {
+    tensors_.push_back({prefix_ + name, family_, shape, false});
   }
   void add_matrix(const char* name, int64_t rows, int64_t cols) {
-    add(name, {rows, cols}).may_quantize = true;
+    tensors_.push_back({prefix_ + name, family_, {rows, cols}, true});
   }
   void add_gated_mlp(int64_t width, int64_t inner) {
     add_matrix("gate_proj.weight", inner, width);
@@ -45,7 +45,7 @@ void add_kda(const ModelConfig& config, const std::string& layer, TensorList& li
   list.add("f_a_proj.weight", {config.kda_head_dim, hidden});
   list.add("f_b_proj.weight", {width, config.kda_head_dim});
   list.add("b_proj.weight", {config.kda_heads, hidden});
-  list.add("A_log", {config.kda_heads}).least_elements = config.kda_heads;
+  list.add("A_log", {config.kda_heads});
   list.add("dt_bias", {width});
   list.add("o_norm.weight", {config.kda_head_dim});
   if (config.kda_gate_rank) {
@@ -124,12 +124,6 @@ void add_layer(const ModelConfig& config, size_t index, TensorList& list) {
 }
 
 }  // namespace
-
-bool ExpectedTensor::fits(const Shape& got) const {
-  if (least_elements == 0) return got == shape;
-  const auto elements = got.elements();
-  return elements.has_value() && *elements >= least_elements;
-}
 
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
   TensorList list;

@@ -19,19 +19,15 @@ struct ExpectedTensor {
   std::string name;
   Family family = Family::kNorm;
   Shape shape;
-  // A_log is stored as [heads], [head_dim] or [1, 1, heads, 1], depending on the release: when this
-  // is not 0, any shape of at least so many elements will do, and the rest is padding.
-  int64_t least_elements = 0;
   // A matrix whose product is made of integers under int8. False for what stays in source
   // precision: embeddings, norms, routers, low-rank gates, convolutions, residual queries, and
   // kv_b_proj, whose absorbed use is a transposed product.
   bool may_quantize = false;
-
-  bool fits(const Shape& got) const;
 };
 
 // Every tensor but the routed experts', layer by layer, then embedding, head and final norms.
-// `config` must have passed check_config.
+// A_log has one entry per head: releases store it wider, filled with zeros. `config` must have
+// passed check_config.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
 
 }  // namespace k3

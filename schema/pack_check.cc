@@ -73,7 +73,7 @@ void check_tensors(const PackContent& content, const std::string& path) {
     const auto found = by_name.find(want.name);
     if (found == by_name.end()) throw Error(path, ": tensor ", want.name, ": is missing");
     const PackTensor& got = *found->second;
-    if (!want.fits(got.shape)) {
+    if (got.shape != want.shape) {
       throw Error(path, ": tensor ", want.name, ": shape is ", got.shape, ", expected ",
                   want.shape);
     }

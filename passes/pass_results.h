@@ -24,7 +24,7 @@ struct PlannedReport {
   Extent extent;
 };
 
-struct Plan {
+struct PassResults {
   Decisions decisions;
   std::vector<PassRecord> passes;  // in the order run
   std::vector<PlannedReport> reports;

@@ -1,0 +1,153 @@
+#include "compiler/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/attach.h"
+#include "compiler/compile.h"
+#include "compiler/inspect.h"
+#include "compiler/pack_plan.h"
+#include "compiler/verify.h"
+#include "passes/pipeline.h"
+
+namespace k3 {
+namespace {
+
+// What the chosen sub-command does once all flags are read; the result is the exit status.
+using Action = std::function<int()>;
+
+// A sub-command: `setup` declares its flags on `app` and returns its action, which owns what the
+// flags are read into.
+struct SubCommand {
+  const char* name;
+  const char* summary;
+  Action (*setup)(CLI::App& app);
+};
+
+const std::map<std::string, Precision> kPrecisions = {{"bf16", Precision::kSource},
+                                                      {"int8", Precision::kInt8}};
+
+std::string describe_passes() {
+  std::string text = "Stop after this pass, print the plan as it stands, write nothing:";
+  for (const Pass& pass : passes()) {
+    text += "\n  " + std::string(pass.name) + ": " + std::string(pass.summary);
+  }
+  return text;
+}
+
+Action setup_compile(CLI::App& app) {
+  const auto request = std::make_shared<CompileRequest>();
+  app.add_option("CHECKPOINT", request->checkpoint,
+                 "The folder with config.json, the index and the safetensors shards")
+      ->required();
+  CLI::Option* output =
+      app.add_option("-o,--output", request->output,
+                     "The pack to write. It appears, or replaces an earlier pack, only when it is "
+                     "complete");
+  app.add_option("--trunk", request->options.ternary_trunk.trunk,
+                 "Format of the trunk's matrices: bf16 keeps the source's precision, int8 stores "
+                 "8.05 bits a weight. Routers, norms and low-rank gates always stay (default bf16)")
+      ->transform(CLI::CheckedTransformer(kPrecisions))
+      ->type_name("FORMAT");
+  app.add_option("--head", request->options.ternary_trunk.head,
+                 "Format of lm_head: bf16 or int8 (default bf16)")
+      ->transform(CLI::CheckedTransformer(kPrecisions))
+      ->type_name("FORMAT");
+  app.add_option("--threads", request->threads,
+                 "Threads to use; the pack's bytes do not depend on it (default: one per core)")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N");
+  CLI::Option* dry_run =
+      app.add_flag("--dry-run", request->dry_run,
+                   "Plan everything, print the table and the exact size of the pack, write "
+                   "nothing");
+  std::vector<std::string> names;
+  for (const Pass& pass : passes()) names.emplace_back(pass.name);
+  CLI::Option* stop_after =
+      app.add_option("--stop-after", request->stop_after, describe_passes())
+          ->check(CLI::IsMember(names))
+          ->type_name("PASS");
+  app.add_flag("--json", request->json, "Print the result as JSON");
+  app.add_flag("--quiet", request->quiet, "No progress on stderr");
+  return [request, output, dry_run, stop_after] {
+    const bool writes = dry_run->count() == 0 && stop_after->count() == 0;
+    if (writes && output->count() == 0) throw CLI::RequiredError("--output");
+    run_compile(*request);
+    return 0;
+  };
+}
+
+Action setup_inspect(CLI::App& app) {
+  const auto request = std::make_shared<InspectRequest>();
+  app.add_option("PACK", request->pack, "The pack; only its index is read")->required();
+  CLI::Option* report =
+      app.add_option("--report", request->report,
+                     "Print one of the reports inside the pack instead: decisions, sources (text) "
+                     "or source_hashes (8 bytes each)")
+          ->type_name("NAME");
+  app.add_flag("--json", request->json, "Print the result as JSON")->excludes(report);
+  return [request] {
+    run_inspect(*request);
+    return 0;
+  };
+}
+
+Action setup_verify(CLI::App& app) {
+  const auto request = std::make_shared<VerifyRequest>();
+  app.add_option("PACK", request->pack, "The pack; every byte of it is read")->required();
+  app.add_flag("--json", request->json, "Print the result and every fault as JSON");
+  app.add_flag("--quiet", request->quiet, "No progress on stderr");
+  return [request] { return run_verify(*request) ? 0 : 1; };
+}
+
+Action setup_attach(CLI::App& app) {
+  struct Request {
+    std::string pack;
+    std::string receipt;
+  };
+  const auto request = std::make_shared<Request>();
+  app.add_option("PACK", request->pack, "The pack that was measured; it is changed in place")
+      ->required();
+  app.add_option("RECEIPT", request->receipt, "The receipt that k3exec wrote, a .k3eval file")
+      ->required();
+  return [request] {
+    run_attach(request->pack, request->receipt);
+    return 0;
+  };
+}
+
+constexpr std::array<SubCommand, 4> kSubCommands = {{
+    {"compile", "Compile a checkpoint into a pack", setup_compile},
+    {"inspect", "Show what a pack holds and where it came from", setup_inspect},
+    {"verify", "Check every byte of a pack against its hashes", setup_verify},
+    {"attach", "Add a measured quality result to the pack it was measured on", setup_attach},
+}};
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  CLI::App app("k3c compiles a Kimi K3 checkpoint (safetensors) into one .k3pack that k3exec runs");
+  app.set_version_flag("--version", kCompilerName, "Print the version and exit");
+  app.require_subcommand(1);
+  Action action;
+  for (const SubCommand& command : kSubCommands) {
+    CLI::App* sub = app.add_subcommand(command.name, command.summary);
+    sub->callback([&action, made = command.setup(*sub)] { action = made; });
+  }
+  try {
+    app.parse(argc, argv);
+    return action();
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version: on stdout
+    std::cerr << "k3c: " << error.what() << "; see k3c --help\n";
+    return 2;
+  }
+}
+
+}  // namespace k3

@@ -1,0 +1,197 @@
+// The whole compiler in one screen: import, passes, index, encode. Everything that can be refused
+// is refused before the first byte is written: the plan goes through the very checks that a reader
+// makes, and the file's exact size is known and compared with the free space.
+#include "compiler/compile.h"
+
+#include <sys/statvfs.h>
+#include <tbb/global_control.h>
+
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "compiler/checkpoint.h"
+#include "compiler/encode.h"
+#include "compiler/families.h"
+#include "compiler/pack_encode.h"
+#include "compiler/pack_plan.h"
+#include "compiler/pack_writer.h"
+#include "compiler/report.h"
+#include "passes/pipeline.h"
+#include "passes/progress.h"
+#include "schema/error.h"
+#include "schema/hash.h"
+#include "schema/pack_check.h"
+
+namespace k3 {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A pack written over one of its own shards would eat its input.
+void check_output_apart(const std::string& output, const Model& model) {
+  for (const auto& shard : model.shards) {
+    std::error_code ignored;
+    if (fs::equivalent(output, shard->path(), ignored)) {
+      throw Error(output, ": is a shard of the checkpoint, expected another path");
+    }
+  }
+}
+
+void check_free_space(const std::string& output, int64_t file_bytes) {
+  auto folder = fs::path(output).parent_path();
+  if (folder.empty()) folder = ".";
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored)) {
+    throw Error(output, ": there is no folder ", folder.string());
+  }
+  struct statvfs status {};
+  if (::statvfs(folder.c_str(), &status) != 0) return;
+  const auto free_bytes = static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
+  if (static_cast<uint64_t>(file_bytes) > free_bytes) {
+    throw Error(output, ": needs ", file_bytes, " bytes (", format_bytes(file_bytes),
+                "), its disk has ", free_bytes, " free");
+  }
+}
+
+struct IndexBytes {
+  std::vector<std::byte> bytes;
+  uint64_t payload_xxh3 = 0;
+};
+
+IndexBytes encode_whole(const PackIndex& index) {
+  const std::vector<std::byte> content = encode_content(index.content);
+  return {encode_index(content, index.provenance, {}, {}), xxh3(content)};
+}
+
+struct Outcome {
+  int64_t file_bytes = 0;
+  std::optional<uint64_t> payload_xxh3;  // empty for a dry run: no byte was encoded
+};
+
+void print_outcome(const CompileRequest& request, const PackIndex& index, const Model& model,
+                   const Outcome& outcome) {
+  const std::vector<ReportRow> rows = summarize(index.content);
+  if (request.json) {
+    JsonWriter json(std::cout, 2);
+    json.begin_object();
+    json.key("pack");
+    request.output.empty() ? json.null() : json.value(request.output);
+    json.member("dry_run", request.dry_run);
+    json.member("file_bytes", outcome.file_bytes);
+    json.key("payload_xxh3");
+    outcome.payload_xxh3 ? json.value(format_hash(*outcome.payload_xxh3)) : json.null();
+    json.key("rows");
+    write_rows(rows, json);
+    json.key("dropped");
+    json.begin_array();
+    for (const Dropped& dropped : model.dropped) {
+      json.begin_object();
+      json.member("family", family_name(dropped.family));
+      json.member("tensors", dropped.tensors);
+      json.member("parameters", dropped.parameters);
+      json.member("bytes", dropped.bytes);
+      json.end_object();
+    }
+    json.end_array();
+    json.end_object();
+    std::cout << '\n';
+    return;
+  }
+  print_table(rows, std::cout);
+  for (const Dropped& dropped : model.dropped) {
+    std::cout << "left out: " << family_name(dropped.family) << ", "
+              << format_count(dropped.parameters) << " parameters, "
+              << format_count(dropped.bytes) << " bytes\n";
+  }
+  std::cout << (request.output.empty() ? "pack" : request.output) << ": " << format_count(outcome.file_bytes) << " bytes";
+  if (outcome.payload_xxh3) std::cout << ", payload " << format_hash(*outcome.payload_xxh3);
+  std::cout << (request.dry_run ? " would be written\n" : "\n");
+}
+
+// --stop-after: the table, the numbers and the decisions so far.
+void print_plan(const CompileRequest& request, const PackIndex& index,
+                const PassResults& results) {
+  const std::vector<ReportRow> rows = summarize(index.content);
+  if (!request.json) {
+    print_table(rows, std::cout);
+    for (const PassRecord& pass : results.passes) {
+      for (const auto& [name, value] : pass.numbers) {
+        std::cout << pass.name << ": " << name << ": "
+                  << format_count(static_cast<int64_t>(value)) << '\n';
+      }
+    }
+    std::cout << format_decisions(results.decisions);
+    return;
+  }
+  JsonWriter json(std::cout, 2);
+  json.begin_object();
+  json.member("stopped_after", request.stop_after);
+  json.key("rows");
+  write_rows(rows, json);
+  json.key("passes");
+  json.begin_object();
+  for (const PassRecord& pass : results.passes) {
+    json.key(pass.name);
+    json.begin_object();
+    for (const auto& [name, value] : pass.numbers) json.member(name, value);
+    json.end_object();
+  }
+  json.end_object();
+  json.key("decisions");
+  json.begin_array();
+  for (const Decision& decision : results.decisions) {
+    json.begin_object();
+    json.member("subject", decision.subject);
+    json.member("pass", decision.pass);
+    json.member("choice", decision.choice);
+    json.member("reason", decision.reason);
+    json.member("number", decision.number);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+  std::cout << '\n';
+}
+
+}  // namespace
+
+void run_compile(const CompileRequest& request) {
+  std::optional<tbb::global_control> limit;
+  if (request.threads > 0) {
+    limit.emplace(tbb::global_control::max_allowed_parallelism,
+                  static_cast<size_t>(request.threads));
+  }
+  Progress progress(Progress::style_for_stderr(request.quiet));
+
+  Model model = import_model(Checkpoint(request.checkpoint));
+  check_output_apart(request.output, model);
+  PassResults results = run_pipeline(model, request.options, progress, request.stop_after);
+  if (!request.stop_after.empty()) {
+    print_plan(request, planned_index(model, results, request.options), results);
+    return;
+  }
+
+  // The index with zero hashes has the length of the finished one (pack_encode.h).
+  PackIndex index = planned_index(model, results, request.options);
+  PackFrame frame;
+  frame.index.offset_bytes = align_up(results.data_end_bytes, kExtentAlignment);
+  frame.index.length_bytes = static_cast<int64_t>(encode_whole(index).bytes.size());
+  frame.file_bytes = frame.index.end_bytes();
+  check_index(frame, index, request.checkpoint + ": as planned");
+  if (request.dry_run) {
+    print_outcome(request, index, model, {frame.file_bytes, std::nullopt});
+    return;
+  }
+
+  check_free_space(request.output, frame.file_bytes);
+  PackWriter writer(request.output, frame.file_bytes);
+  encode(model, results, writer, progress);
+  index = planned_index(model, results, request.options);
+  const IndexBytes finished = encode_whole(index);
+  K3_CHECK(static_cast<int64_t>(finished.bytes.size()) == frame.index.length_bytes);
+  writer.finish(frame.index.offset_bytes, finished.bytes);
+  print_outcome(request, index, model, {frame.file_bytes, finished.payload_xxh3});
+}
+
+}  // namespace k3

@@ -1,0 +1,24 @@
+// `k3c compile`: checkpoint in, pack out.
+#pragma once
+
+#include <string>
+
+#include "passes/options.h"
+
+namespace k3 {
+
+struct CompileRequest {
+  std::string checkpoint;  // a folder
+  std::string output;      // the pack's path; may be empty where nothing is written
+  Options options;
+  int threads = 0;         // 0: one per core
+  bool dry_run = false;    // plan all, predict the file's size, write nothing
+  std::string stop_after;  // a pass's name: print the plan as it stands then; empty: go on
+  bool json = false;
+  bool quiet = false;
+};
+
+// Results on stdout, progress on stderr. Throws Error; then the output is as it was before.
+void run_compile(const CompileRequest& request);
+
+}  // namespace k3
