@@ -15,9 +15,9 @@ namespace k3 {
 
 struct GenerateOptions {
   int64_t max_new_tokens = 128;
-  SamplingOptions sampling;
-  std::vector<std::string> stop;  // generation ends before the first of these
-  std::vector<int32_t> end_ids;   // generation ends at one of these; it is not part of the text
+  SamplingOptions sampling = {};
+  std::vector<std::string> stop = {};  // generation ends before the first of these
+  std::vector<int32_t> end_ids = {};  // generation ends at one of these; it is not part of the text
 };
 
 struct Generation {

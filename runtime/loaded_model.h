@@ -18,8 +18,8 @@ namespace k3 {
 struct LoadOptions {
   std::string pack_path;
   std::string backend = "cpu";
-  int64_t chunk_tokens = 64;              // most tokens that pass the layers together
-  std::optional<double> expert_cache_gb;  // empty: what memory allows
+  int64_t chunk_tokens = 64;                   // most tokens that pass the layers together
+  std::optional<double> expert_cache_gb = {};  // empty: what memory allows
   bool verify = true;  // check hashes: of the trunk now, of an expert when it is read
 };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "schema/file.h"
@@ -20,7 +21,9 @@ class SafetensorsFile {
   template <class T>
   std::vector<T> read(const std::string& name) const {
     const int64_t i = index(name);
-    EXPECT_EQ(header_.dtype(i), std::is_same_v<T, float> ? Dtype::kF32 : Dtype::kI32) << name;
+    constexpr Dtype kWanted =
+        sizeof(T) == sizeof(float) && std::is_floating_point_v<T> ? Dtype::kF32 : Dtype::kI32;
+    EXPECT_EQ(header_.dtype(i), kWanted) << name;
     std::vector<T> values(static_cast<size_t>(header_.length_bytes(i)) / sizeof(T));
     file_.read_at(header_.offset_bytes(i), std::as_writable_bytes(std::span(values)));
     return values;

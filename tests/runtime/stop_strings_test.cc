@@ -37,7 +37,8 @@ TEST(StopStrings, TheFirstOfSeveralInTheTextEnds) {
 
 TEST(StopStrings, ARepeatedBeginningIsFollowedFromItsLastStart) {
   StopStrings stops({"aab"});
-  EXPECT_EQ(stops.add("aaa") + stops.add("b"), "a");
+  EXPECT_EQ(stops.add("aaa"), "a");
+  EXPECT_EQ(stops.add("b"), "");
   EXPECT_TRUE(stops.found());
 }
 
