@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/attach.h"
+#include "compiler/census.h"
 #include "compiler/compile.h"
 #include "compiler/inspect.h"
 #include "compiler/pack_plan.h"
@@ -83,6 +84,18 @@ Action setup_compile(CLI::App& app) {
   };
 }
 
+Action setup_census(CLI::App& app) {
+  const auto options = std::make_shared<CensusOptions>();
+  app.add_option("CHECKPOINT", options->path,
+                 "A checkpoint folder, or one .safetensors file; only headers are read")
+      ->required();
+  app.add_flag("--json", options->json, "Print the result as JSON");
+  return [options] {
+    run_census(*options, std::cout);
+    return 0;
+  };
+}
+
 Action setup_inspect(CLI::App& app) {
   const auto request = std::make_shared<InspectRequest>();
   app.add_option("PACK", request->pack, "The pack; only its index is read")->required();
@@ -122,7 +135,8 @@ Action setup_attach(CLI::App& app) {
   };
 }
 
-constexpr std::array<SubCommand, 4> kSubCommands = {{
+constexpr std::array<SubCommand, 5> kSubCommands = {{
+    {"census", "Count what a checkpoint holds, from its headers alone", setup_census},
     {"compile", "Compile a checkpoint into a pack", setup_compile},
     {"inspect", "Show what a pack holds and where it came from", setup_inspect},
     {"verify", "Check every byte of a pack against its hashes", setup_verify},

@@ -63,7 +63,7 @@ PlannedReport compress_report(const char* name, const std::string& text) {
 
 }  // namespace
 
-void run_assign_offsets(Model& model, PassContext& context) {
+void assign_offsets(Model& model, PassContext& context) {
   int64_t next = kExtentAlignment;
   int64_t padding = 0;
   const auto place = [&](Extent& extent, int64_t bytes) {

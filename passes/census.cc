@@ -1,48 +1,85 @@
-// census: what the checkpoint holds, counted before anything is chosen, so that the pack can say
-// what of it was left out.
+#include "passes/census.h"
+
 #include "passes/pass.h"
 
 namespace k3 {
+namespace {
 
-void run_census(Model& model, PassContext& context) {
-  int64_t trunk_parameters = 0;
-  int64_t trunk_bytes = 0;
-  for (const TrunkTensor& tensor : model.trunk) {
-    trunk_parameters += tensor.shape.elements().value_or(0);
-    trunk_bytes += tensor.source.length_bytes;
+CensusCount count_expert(const Expert& expert, const ModelConfig& config) {
+  constexpr int64_t kMatrices = 3;  // w1, w2, w3
+  CensusCount count;
+  for (const Source& source : expert.sources) {
+    if (source.length_bytes == 0) continue;
+    ++count.tensors;
+    count.bytes += source.length_bytes;
   }
-  const int64_t expert_parameters =
-      3 * model.config.expert_width() * model.config.expert_intermediate_size;
-  int64_t experts = 0;
-  int64_t expert_bytes = 0;
-  for (const Bank& bank : model.banks) {
-    experts += static_cast<int64_t>(bank.experts.size());
-    for (const Expert& expert : bank.experts) {
-      for (const Source& source : expert.sources) expert_bytes += source.length_bytes;
-    }
-  }
-  int64_t dropped_tensors = 0;
-  int64_t dropped_parameters = 0;
-  int64_t dropped_bytes = 0;
-  for (const Dropped& dropped : model.dropped) {
-    dropped_tensors += dropped.tensors;
-    dropped_parameters += dropped.parameters;
-    dropped_bytes += dropped.bytes;
-  }
+  count.parameters = kMatrices * config.expert_width() * config.expert_intermediate_size;
+  return count;
+}
 
-  const auto record = [&](const char* name, int64_t value) {
-    context.record(name, static_cast<double>(value));
+}  // namespace
+
+Census take_census(const Model& model) {
+  Census census;
+  const auto family = [&census](Family which) -> CensusCount& {
+    return census.families[static_cast<size_t>(which)];
   };
-  record("shards", static_cast<int64_t>(model.shards.size()));
-  record("trunk tensors", static_cast<int64_t>(model.trunk.size()));
-  record("trunk parameters", trunk_parameters);
-  record("trunk bytes", trunk_bytes);
-  record("experts", experts);
-  record("expert parameters", experts * expert_parameters);
-  record("expert bytes", expert_bytes);
-  record("dropped tensors", dropped_tensors);
-  record("dropped parameters", dropped_parameters);
-  record("dropped bytes", dropped_bytes);
+  for (const TrunkTensor& tensor : model.trunk) {
+    family(tensor.family) += {1, tensor.shape.elements().value_or(0), tensor.source.length_bytes};
+  }
+  for (const Dropped& dropped : model.dropped) {
+    family(dropped.family) += {dropped.tensors, dropped.parameters, dropped.bytes};
+  }
+  CensusCount chosen;
+  for (const Bank& bank : model.banks) {
+    for (const Expert& expert : bank.experts) {
+      family(Family::kRoutedExperts) += count_expert(expert, model.config);
+    }
+    if (bank.experts.empty()) continue;
+    // All experts of a bank have one size.
+    const CensusCount expert = count_expert(bank.experts.front(), model.config);
+    if (census.one_expert.tensors == 0) census.one_expert = expert;
+    chosen.parameters += model.config.experts_per_token * expert.parameters;
+    chosen.bytes += model.config.experts_per_token * expert.bytes;
+  }
+
+  for (size_t i = 0; i < census.families.size(); ++i) {
+    const CensusCount& count = census.families[i];
+    const auto which = static_cast<Family>(i);
+    census.total += count;
+    if (in_trunk(which)) census.trunk += count;
+    if (which != Family::kRoutedExperts) census.non_expert += count;
+    if (which == Family::kVision || which == Family::kProjector) census.vision += count;
+  }
+  const CensusCount& embedding = census.of(Family::kEmbedding);
+  const CensusCount& head = census.of(Family::kHead);
+  census.active_parameters = census.trunk.parameters + head.parameters + chosen.parameters;
+  census.token_bytes.trunk = census.trunk.bytes;
+  census.token_bytes.routed_experts = chosen.bytes;
+  census.token_bytes.head = head.bytes;
+  census.token_bytes.embedding =
+      model.config.vocab_size == 0 ? 0 : embedding.bytes / model.config.vocab_size;
+  return census;
+}
+
+// The pass: what the checkpoint holds goes into the pack's provenance before anything is chosen, so
+// that the pack can say what of it was left out.
+void count_checkpoint(Model& model, PassContext& context) {
+  const Census census = take_census(model);
+  const auto record = [&](const std::string& what, const CensusCount& count) {
+    context.record(what + " tensors", static_cast<double>(count.tensors));
+    context.record(what + " parameters", static_cast<double>(count.parameters));
+    context.record(what + " bytes", static_cast<double>(count.bytes));
+  };
+  CensusCount dropped;
+  for (const Dropped& part : model.dropped) {
+    dropped += {part.tensors, part.parameters, part.bytes};
+  }
+  record("checkpoint", census.total);
+  record("trunk", census.trunk);
+  record("routed experts", census.of(Family::kRoutedExperts));
+  record("dropped", dropped);
+  context.record("active parameters", static_cast<double>(census.active_parameters));
 }
 
 }  // namespace k3

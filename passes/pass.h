@@ -39,12 +39,12 @@ struct Pass {
   void (*run)(Model& model, PassContext& context);
 };
 
-// The functions behind the table, each in the file of its name.
-void run_census(Model& model, PassContext& context);
-void run_ternary_trunk(Model& model, PassContext& context);
-void run_prune_experts(Model& model, PassContext& context);
-void run_reorder_layout(Model& model, PassContext& context);
-void run_assign_offsets(Model& model, PassContext& context);
+// The functions behind the table.
+void count_checkpoint(Model& model, PassContext& context);  // census.cc
+void choose_formats(Model& model, PassContext& context);    // ternary_trunk.cc
+void choose_experts(Model& model, PassContext& context);    // prune_experts.cc
+void choose_layouts(Model& model, PassContext& context);    // reorder_layout.cc
+void assign_offsets(Model& model, PassContext& context);    // assign_offsets.cc
 
 // "bank of layer 7", the subject of decisions about a bank.
 inline std::string bank_subject(const Bank& bank) {

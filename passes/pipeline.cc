@@ -16,25 +16,25 @@ constexpr std::array<Pass, 5> kPasses = {{
     // The importer has accounted for every tensor of the checkpoint: it is in the model, in a bank,
     // or counted as dropped.
 
-    {"census", "count tensors, parameters and bytes of the checkpoint", run_census},
+    {"census", "count tensors, parameters and bytes of the checkpoint", count_checkpoint},
 
     // From here on the counts of the source are in the provenance, whatever is left out later.
 
     {"ternary_trunk", "choose the format of every trunk tensor and of the head",
-     run_ternary_trunk},
+     choose_formats},
 
     // From here on no format changes: every extent's size is known up to which experts are kept.
 
-    {"prune_experts", "choose the experts that each bank keeps", run_prune_experts},
+    {"prune_experts", "choose the experts that each bank keeps", choose_experts},
 
     // From here on no expert leaves a bank: what the pack holds is known.
 
     {"reorder_layout", "choose each tensor's layout and the order of experts in a bank",
-     run_reorder_layout},
+     choose_layouts},
 
     // From here on the order of everything in the pack is known, and no decision is added.
 
-    {"assign_offsets", "give every extent its place in the pack", run_assign_offsets},
+    {"assign_offsets", "give every extent its place in the pack", assign_offsets},
 
     // From here on the plan is complete: encode may write any extent at any time.
 }};

@@ -4,7 +4,7 @@
 
 namespace k3 {
 
-void run_prune_experts(Model& model, PassContext& context) {
+void choose_experts(Model& model, PassContext& context) {
   int64_t kept = 0;
   int64_t left_out = 0;
   for (const Bank& bank : model.banks) {

@@ -10,7 +10,7 @@
 
 namespace k3 {
 
-void run_reorder_layout(Model& model, PassContext& context) {
+void choose_layouts(Model& model, PassContext& context) {
   for (TrunkTensor& tensor : model.trunk) {
     tensor.layout = tensor.format == Format::kInt8 ? Layout::kBlocks160 : Layout::kRowMajor;
   }

@@ -21,7 +21,7 @@ bool asks_for_int8(const TrunkTensor& tensor, const TernaryTrunkOptions& options
 
 }  // namespace
 
-void run_ternary_trunk(Model& model, PassContext& context) {
+void choose_formats(Model& model, PassContext& context) {
   int64_t quantized_tensors = 0;
   int64_t quantized_parameters = 0;
   int64_t quantized_bytes = 0;
