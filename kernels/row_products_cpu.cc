@@ -38,6 +38,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
+namespace {  // so that calls are inlined in position-independent code, too
 
 #if HWY_TARGET == HWY_SCALAR
 
@@ -243,8 +244,10 @@ void sum_float_row(const Weight* w, int64_t cols, const float* const* x, double*
   }
   int64_t c = 0;
   for (; c + kLanes <= cols; c += kLanes) {
+#pragma GCC unroll 16
     for (size_t v = 0; v < kLaneVectors; ++v) {
       const VF64 weight = load_doubles(w + c + v * kDoubles);
+#pragma GCC unroll 4
       for (size_t t = 0; t < kTile; ++t) {
         lanes[t][v] = hn::MulAdd(weight, load_doubles(x[t] + c + v * kDoubles), lanes[t][v]);
       }
@@ -320,6 +323,7 @@ K3_FLATTEN void add_scaled_terms(const double* row_sums, int64_t n, float weight
   }
 }
 
+}  // namespace
 }  // namespace k3::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
