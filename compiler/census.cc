@@ -8,9 +8,9 @@
 
 #include "compiler/checkpoint.h"
 #include "compiler/families.h"
-#include "compiler/printable.h"
+#include "schema/printable.h"
 #include "compiler/quantities.h"
-#include "compiler/safetensors.h"
+#include "schema/safetensors.h"
 #include "passes/census.h"
 #include "schema/file.h"
 #include "schema/json_writer.h"
