@@ -6,13 +6,12 @@
 // it is exact in double and a fused multiply-add gives the same bits as a product and a sum; the
 // sum runs in the order of lane_sum.h.
 //
-// exact_row_sum and exact_output are the contract. How far their y is from that of `reference`,
-// which keeps float activations and adds doubles in index order, with n = cols, the true sum S and
-// M = sum |w x|:
-//   integer formats  2^(e - 1) sum |w|  (each code is off by half a step at most)
-//   all formats      + n 2^-52 M        (both double sums, at most n roundings each)
-//                    + 2^-22 |S|        (the last roundings to float, and the few before them)
-//                    + 2^-148           (the same where floats are subnormal)
+// exact_row_sum and exact_output are the contract. `reference` keeps float activations and adds
+// doubles in index order. With n = cols, the true sum S, M = sum |w x| and
+//   B = n 2^-52 M                for both double sums, at most n roundings each
+//     + 2^(e - 1) sum |w|        for integer formats: a code is off by half a step at most
+// the two differ by at most B + 2^-22 (|S| + B) + 2^-148: the last roundings to float and the few
+// in double before them, also where floats are subnormal.
 #pragma once
 
 #include <cmath>

@@ -20,16 +20,19 @@
 // are added, which is as free of order. F_L is chosen so that the sums of a finite K3 stay below
 // 2^62.
 //
-// Distance from `reference` (float activations, double sums), per output. With A = situ_beta:
-//   z's codes and the float rounding of g and u move them by dg and du, by matmul.h's bound;
-//   dh <= (1 + A / 4) |up part| dg + A du + 2^-22 |h|   (SiTU; both tanh have slope <= 1)
-//   du_i <= sum over j p_j (sum |w2| (dh + 2^(e - 1)) + bands 2^(-F - 1)) + 2^-22 |u_i|.
+// Distance from `reference` (float activations, double sums) with SiTU, A = situ_beta, h = G U with
+// G = A tanh(g / A) sigmoid(g) and U = B tanh(u / B):
+//   dg, du  of g and u, by matmul.h's bound
+//   dh      <= (1 + A / 4) (|U| + du) dg + A du + 2^-22 |h|, since |G'| <= 1 + A / 4, |U'| <= 1
+//   output  <= sum over j of p_j sum |w2| (dh + 2^(e - 1)), e the band's exponent,
+//              + 2^(-F - 1) for each expert and band, + 2^-22 of the output
 #pragma once
 
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "kernels/activation.h"

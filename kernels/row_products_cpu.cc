@@ -244,10 +244,8 @@ void sum_float_row(const Weight* w, int64_t cols, const float* const* x, double*
   }
   int64_t c = 0;
   for (; c + kLanes <= cols; c += kLanes) {
-#pragma GCC unroll 16
     for (size_t v = 0; v < kLaneVectors; ++v) {
       const VF64 weight = load_doubles(w + c + v * kDoubles);
-#pragma GCC unroll 4
       for (size_t t = 0; t < kTile; ++t) {
         lanes[t][v] = hn::MulAdd(weight, load_doubles(x[t] + c + v * kDoubles), lanes[t][v]);
       }

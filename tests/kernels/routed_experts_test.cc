@@ -131,11 +131,11 @@ void exact_routed_experts(const RoutedExpertsShape& shape,
 
 double weight_at(const MatrixView& w, int64_t r, int64_t c) {
   const std::byte* row = w.codes + r * w.row_stride_bytes;
-  return static_cast<double>(
-      w.format == Format::kBf16
-          ? decode_bf16(reinterpret_cast<const uint16_t*>(row)[c])
-          : decode_mxfp4(mxfp4_code_at(reinterpret_cast<const uint8_t*>(row), c),
-                         w.scales[r * w.scales_per_row + c / 32]));
+  if (w.scales == nullptr) {
+    return static_cast<double>(decode_bf16(reinterpret_cast<const uint16_t*>(row)[c]));
+  }
+  return static_cast<double>(decode_mxfp4(mxfp4_code_at(reinterpret_cast<const uint8_t*>(row), c),
+                                          w.scales[r * w.scales_per_row + c / 32]));
 }
 
 struct Slow {
