@@ -163,8 +163,7 @@ void check_names(const std::vector<Item>& items, const char* what, const std::st
   std::unordered_set<std::string_view> names;
   for (const Item& item : items) {
     const bool plain = !item.name.empty() && item.name != "." && item.name != ".." &&
-                       item.name.find('/') == std::string::npos &&
-                       item.name.find('\0') == std::string::npos;
+                       item.name.find('/') == std::string::npos;
     if (!plain) throw Error(path, ": ", what, " '", item.name, "': is not a plain file name");
     if (!names.insert(item.name).second) {
       throw Error(path, ": ", what, " ", item.name, ": is listed twice");
@@ -173,21 +172,26 @@ void check_names(const std::vector<Item>& items, const char* what, const std::st
 }
 
 void check_extents(const PackFrame& frame, const PackIndex& index, const std::string& path) {
-  int64_t expected = kExtentAlignment;
-  for (const PackExtent& item : list_extents(frame, index)) {
-    const Extent& extent = item.extent;
-    const auto fail = [&](const auto&... parts) {
-      throw Error(path, ": ", describe_extent(index, item), ": extent at ", extent.offset_bytes,
-                  " + ", extent.length_bytes, " ", parts...);
-    };
-    if (extent.length_bytes < 1) fail("is empty");
-    if (extent.end_bytes() > frame.file_bytes) {
-      fail("passes the end of the file at ", frame.file_bytes);
+  const std::vector<PackExtent> extents = list_extents(frame, index);
+  const auto fail = [&](const PackExtent& item, const auto&... parts) {
+    throw Error(path, ": ", describe_extent(index, item), ": extent at ",
+                item.extent.offset_bytes, " + ", item.extent.length_bytes, " ", parts...);
+  };
+  // Each by itself first: one that lies elsewhere would be reported as a hole where it is missing.
+  for (const PackExtent& item : extents) {
+    if (item.extent.length_bytes < 1) fail(item, "is empty");
+    if (item.extent.end_bytes() > frame.file_bytes) {
+      fail(item, "passes the end of the file at ", frame.file_bytes);
     }
-    if (extent.offset_bytes % kExtentAlignment != 0) fail("does not start at a multiple of 4096");
-    if (extent.offset_bytes < expected) fail("overlaps what lies before ", expected);
-    if (extent.offset_bytes > expected) fail("leaves a hole from ", expected, " on");
-    expected = align_up(extent.end_bytes(), kExtentAlignment);
+    if (item.extent.offset_bytes % kExtentAlignment != 0) {
+      fail(item, "does not start at a multiple of 4096");
+    }
+  }
+  int64_t expected = kExtentAlignment;
+  for (const PackExtent& item : extents) {
+    if (item.extent.offset_bytes < expected) fail(item, "overlaps what lies before ", expected);
+    if (item.extent.offset_bytes > expected) fail(item, "leaves a hole from ", expected, " on");
+    expected = align_up(item.extent.end_bytes(), kExtentAlignment);
   }
 }
 

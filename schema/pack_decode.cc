@@ -1,6 +1,7 @@
 #include "schema/pack_decode.h"
 
 #include <optional>
+#include <string_view>
 
 #include "schema/error.h"
 #include "schema/pack_generated.h"
@@ -26,13 +27,22 @@ bool is_sound_flatbuffer(std::span<const std::byte> bytes) {
   return verifier.VerifyBuffer<Table>(nullptr);
 }
 
-std::string to_string(const flatbuffers::String& text) {
-  return {text.data(), text.size()};
-}
-
 class IndexDecoder {
  public:
   explicit IndexDecoder(const std::string& path) : path_(path) {}
+
+  // A name, or a value that is shown on one line: no longer than 255 bytes, no control characters.
+  // Whoever wrote it chose it, and it will stand in messages and on terminals.
+  std::string name(const flatbuffers::String& from) const {
+    constexpr size_t kLongestName = 255;
+    if (from.size() > kLongestName) {
+      throw Error(path_, ": index has a name of ", from.size(), " bytes, at most ", kLongestName,
+                  " are allowed");
+    }
+    return checked_text(from, "");
+  }
+  // Text of any length that may have line ends and tabs.
+  std::string text(const flatbuffers::String& from) const { return checked_text(from, "\t\n\r"); }
 
   PackContent content(const pack::Content& from) const {
     PackContent to;
@@ -44,30 +54,30 @@ class IndexDecoder {
     to.banks.reserve(from.banks()->size());
     for (const pack::Bank* bank_from : *from.banks()) to.banks.push_back(bank(*bank_from));
     for (const pack::SideFile* file : *from.side_files()) {
-      const std::string name = to_string(*file->name());
-      to.side_files.push_back({name, raw_bytes(file->raw_bytes(), "side file ", name),
-                               extent(*file->extent(), "side file ", name)});
+      const std::string file_name = name(*file->name());
+      to.side_files.push_back({file_name, raw_bytes(file->raw_bytes(), "side file ", file_name),
+                               extent(*file->extent(), "side file ", file_name)});
     }
     return to;
   }
 
   PackProvenance provenance(const pack::Provenance& from) const {
     PackProvenance to;
-    to.compiler = to_string(*from.compiler());
+    to.compiler = name(*from.compiler());
     for (const pack::Option* option : *from.options()) {
-      to.options.emplace_back(to_string(*option->name()), to_string(*option->value()));
+      to.options.emplace_back(name(*option->name()), name(*option->value()));
     }
     for (const pack::PassRecord* pass : *from.passes()) {
-      PassRecord record{to_string(*pass->name()), {}};
+      PassRecord record{name(*pass->name()), {}};
       for (const pack::Number* number : *pass->numbers()) {
-        record.numbers.emplace_back(to_string(*number->name()), number->value());
+        record.numbers.emplace_back(name(*number->name()), number->value());
       }
       to.passes.push_back(std::move(record));
     }
     for (const pack::Report* report : *from.reports()) {
-      const std::string name = to_string(*report->name());
-      to.reports.push_back({name, raw_bytes(report->raw_bytes(), "report ", name),
-                            extent(*report->extent(), "report ", name)});
+      const std::string report_name = name(*report->name());
+      to.reports.push_back({report_name, raw_bytes(report->raw_bytes(), "report ", report_name),
+                            extent(*report->extent(), "report ", report_name)});
     }
     return to;
   }
@@ -75,6 +85,17 @@ class IndexDecoder {
   Extent retired(const pack::Extent& from) const { return extent(from, "retired index", ""); }
 
  private:
+  std::string checked_text(const flatbuffers::String& from, std::string_view allowed) const {
+    std::string to(from.data(), from.size());
+    for (const char symbol : to) {
+      const auto byte = static_cast<unsigned char>(symbol);
+      if ((byte < 0x20 || byte == 0x7f) && allowed.find(symbol) == std::string_view::npos) {
+        throw Error(path_, ": index has text with control character ", static_cast<int>(byte));
+      }
+    }
+    return to;
+  }
+
   template <class... Subject>
   Extent extent(const pack::Extent& from, const Subject&... subject) const {
     if (from.offset_bytes() > kLargestOffset || from.length_bytes() > kLargestOffset) {
@@ -151,7 +172,7 @@ class IndexDecoder {
 
   PackTensor tensor(const pack::Tensor& from) const {
     PackTensor to;
-    to.name = to_string(*from.name());
+    to.name = name(*from.name());
     to.family = enumerator(from.family(), Family::kProjector, "family", "tensor ", to.name);
     to.format = enumerator(from.format(), Format::kMxfp4, "format", "tensor ", to.name);
     to.layout = enumerator(from.layout(), Layout::kExpertBands, "layout", "tensor ", to.name);
@@ -213,7 +234,7 @@ DecodedIndex decode_index(std::span<const std::byte> bytes, const std::string& p
   decoded.index.provenance = decoder.provenance(*root.provenance());
   for (const pack::Receipt* receipt : *root.receipts()) {
     decoded.index.receipts.push_back(
-        {to_string(*receipt->kind()), receipt->payload_xxh3(), to_string(*receipt->text())});
+        {decoder.name(*receipt->kind()), receipt->payload_xxh3(), decoder.text(*receipt->text())});
   }
   for (const pack::Extent* retired : *root.retired()) {
     decoded.index.retired.push_back(decoder.retired(*retired));

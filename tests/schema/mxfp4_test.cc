@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -31,9 +30,11 @@ TEST(Mxfp4, EveryCodeUnderEveryScaleIsTheStandardsValue) {
     for (int scale = 0; scale < 255; ++scale) {
       const float got = decode_mxfp4(code, static_cast<uint8_t>(scale));
       const double want = slow_e2m1(code) * slow_scale(scale);
-      // 6 x 2^127 is the one magnitude beyond float.
-      EXPECT_EQ(std::bit_cast<uint32_t>(got), std::bit_cast<uint32_t>(static_cast<float>(want)))
-          << "code " << code << " scale " << scale;
+      // In double no value rounds; 3, 4 and 6 x 2^127 (codes under scale 254) pass float's range.
+      EXPECT_EQ(static_cast<double>(got), static_cast<double>(static_cast<float>(want)));
+      if (std::fabs(want) < 0x1p128) {
+        EXPECT_EQ(static_cast<double>(got), want) << "code " << code << " scale " << scale;
+      }
     }
     EXPECT_TRUE(std::isnan(decode_mxfp4(code, kMxfp4NanScale)));
   }

@@ -2,10 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <functional>
+#include <iostream>
 #include <random>
 
+#include "schema/pack_check.h"
+#include "schema/pack_decode.h"
 #include "schema/pack_extents.h"
 #include "tests/temp_folder.h"
 #include "tests/thrown_message.h"
@@ -228,11 +233,15 @@ TEST(PackReader, RefusesConfigsOutOfRange) {
 }
 
 TEST(PackReader, RefusesSideFilesThatAreNoPlainNames) {
-  for (const std::string name : {"", ".", "..", "../etc", "a/b", std::string("a\0b", 3)}) {
-    expect_refused("is not a plain file name", [&](TinyPack& pack) {
-      pack.index.content.side_files[0].name = name;
-    });
+  const auto refused = [](const std::string& part, const std::string& name) {
+    expect_refused(part, [&](TinyPack& pack) { pack.index.content.side_files[0].name = name; });
+  };
+  for (const char* name : {"", ".", "..", "../etc", "a/b"}) {
+    refused("is not a plain file name", name);
   }
+  refused("control character 0", std::string("a\0b", 3));
+  refused("control character 27", "\x1b[31m");
+  refused("a name of 256 bytes", std::string(256, 'a'));
   expect_refused("at most 1073741824",
                  [](TinyPack& pack) { pack.index.content.side_files[0].raw_bytes = kTwoTo40; });
 }
@@ -265,26 +274,23 @@ TEST(PackReader, RefusesBytesInFrontAndBehind) {
   EXPECT_THROW(PackReader{folder.write("p", image)}, Error);
 }
 
-// Every byte of an index replaced by a few others, with the hashes made right: whatever a hostile
-// writer puts there, the reader answers with an Error or a pack, never with a crash.
+// Every byte of an index replaced by a few others, as if the hashes were right: whatever a hostile
+// writer puts there, the answer is an Error or an index, never a crash.
 TEST(PackReader, SurvivesEveryByteOfTheIndexBeingHostile) {
-  const TempFolder folder;
   const std::vector<std::byte> whole = TinyPack().image();
-  PackFrame frame = decode_frame(whole, "whole", static_cast<int64_t>(whole.size()));
-  const auto begin = static_cast<size_t>(frame.index.offset_bytes);
+  const PackFrame frame = decode_frame(whole, "p", static_cast<int64_t>(whole.size()));
+  const std::vector<std::byte> index(whole.end() - frame.index.length_bytes, whole.end());
   int refused = 0;
-  for (size_t at = begin; at < whole.size(); at += 7) {
-    for (const unsigned value : {0x00u, 0x7fu, 0xffu}) {
-      std::vector<std::byte> hostile = whole;
+  for (size_t at = 0; at < index.size(); ++at) {
+    for (const unsigned value : {0x00u, 0x01u, 0x7fu, 0x80u, 0xffu}) {
+      std::vector<std::byte> hostile = index;
       hostile[at] = static_cast<std::byte>(value);
-      frame.index.xxh3 = xxh3(std::span(hostile).subspan(begin));
-      const auto frame_bytes = encode_frame(frame);
-      std::copy(frame_bytes.begin(), frame_bytes.end(), hostile.begin());
-      const std::string path = folder.write("h.k3pack", hostile);
-      refused += thrown_message([&] { PackReader reader(path); }) == "no error" ? 0 : 1;
+      const std::string message = thrown_message(
+          [&] { check_index(frame, decode_index(hostile, "p").index, "p"); });
+      refused += message == "no error" ? 0 : 1;
     }
   }
-  EXPECT_GT(refused, 100);
+  EXPECT_GT(refused, 1000);
 }
 
 TEST(PackReader, NoticesEverySingleBitFlipOnOpeningOrByVerify) {
@@ -298,7 +304,7 @@ TEST(PackReader, NoticesEverySingleBitFlipOnOpeningOrByVerify) {
   for (int i = 0; i < 20; ++i) places.push_back(random() % end);
   for (const PackExtent& item : list_extents(sound.frame(), sound.index())) {
     const auto begin = static_cast<size_t>(item.extent.offset_bytes);
-    for (int i = 0; i < 2; ++i) places.push_back(end + random() % (begin - end));
+    for (int i = 0; i < 2 && begin > end; ++i) places.push_back(end + random() % (begin - end));
     for (int i = 0; i < 4; ++i) {
       places.push_back(begin + random() % static_cast<size_t>(item.extent.length_bytes));
     }
@@ -450,14 +456,17 @@ TEST(PackReader, OpensAnIndexOfK3sSize) {
       .write(reinterpret_cast<const char*>(encoded.data()),
              static_cast<std::streamsize>(encoded.size()));
 
-  const auto started = std::chrono::steady_clock::now();
-  const PackReader pack(path);
-  const std::chrono::duration<double, std::milli> elapsed =
-      std::chrono::steady_clock::now() - started;
-  EXPECT_EQ(pack.bank(92)->experts[895].source_id, 895u);
-  EXPECT_LT(elapsed.count(), 1000);  // measured: a few milliseconds
-  RecordProperty("milliseconds", std::to_string(elapsed.count()));
-  std::cout << encoded.size() << " bytes of index opened in " << elapsed.count() << " ms\n";
+  double fastest = INFINITY;
+  for (int i = 0; i < 10; ++i) {
+    const auto started = std::chrono::steady_clock::now();
+    const PackReader pack(path);
+    const std::chrono::duration<double, std::milli> elapsed =
+        std::chrono::steady_clock::now() - started;
+    EXPECT_EQ(pack.bank(92)->experts[895].source_id, 895u);
+    fastest = std::min(fastest, elapsed.count());
+  }
+  EXPECT_LT(fastest, 500);  // a few milliseconds in release builds; sanitizers take longer
+  std::cout << encoded.size() << " bytes of index opened in " << fastest << " ms\n";
 }
 
 }  // namespace

@@ -1,0 +1,231 @@
+#include "compiler/encode.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "compiler/encode_expert.h"
+#include "compiler/fixed_point.h"
+#include "compiler/pack_plan.h"
+#include "passes/pipeline.h"
+#include "schema/formats/mxfp4.h"
+#include "schema/matrix_view.h"
+#include "schema/pack_reader.h"
+#include "tests/thrown_message.h"
+#include "tests/tiny_model.h"
+
+namespace k3 {
+namespace {
+
+Progress quiet{Progress::Style::kQuiet};
+
+// Plans, encodes and finishes a source; the pack is read back by the tests.
+PackReader compile(TinySource& source, const TempFolder& folder, const Options& options = {}) {
+  source.open(folder);
+  PassResults results = run_pipeline(source.model, options, quiet);
+  const std::string path = folder.path("out.k3pack");
+  PackWriter writer(path, results.data_end_bytes);
+  encode(source.model, results, writer, quiet);
+  const PackIndex index = planned_index(source.model, results, options);
+  writer.finish(align_up(results.data_end_bytes, kExtentAlignment),
+                encode_index(encode_content(index.content), index.provenance, {}, {}));
+  return PackReader(path);
+}
+
+std::string failure(TinySource& source, const Options& options = {}) {
+  const TempFolder folder;
+  return thrown_message([&] { compile(source, folder, options); });
+}
+
+std::vector<std::byte> read(const PackReader& pack, const Extent& extent) {
+  std::vector<std::byte> bytes(static_cast<size_t>(extent.length_bytes));
+  pack.read(extent, "extent", bytes);
+  return bytes;
+}
+
+Options int8_options() {
+  Options options;
+  options.ternary_trunk = {Precision::kInt8, Precision::kInt8};
+  return options;
+}
+
+TEST(Encode, FloatsAreTheCheckpointsBytes) {
+  const TempFolder folder;
+  TinySource source;
+  const PackReader pack = compile(source, folder);
+  EXPECT_TRUE(pack.verify().empty());
+  for (const TrunkTensor& tensor : source.model.trunk) {
+    const auto want = source.bytes_of(tensor.source);
+    const auto got = read(pack, pack.find(tensor.name)->extent);
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), want.begin(), want.end())) << tensor.name;
+    EXPECT_EQ(tensor.source_xxh3, xxh3(want));
+  }
+}
+
+TEST(Encode, Int8RowsAreWhatEncodeInt8RowMakes) {
+  const TempFolder folder;
+  TinySource source;
+  const PackReader pack = compile(source, folder, int8_options());
+  EXPECT_TRUE(pack.verify().empty());
+  int checked = 0;
+  for (const TrunkTensor& tensor : source.model.trunk) {
+    if (!tensor.may_quantize) continue;
+    ++checked;
+    const int64_t rows = tensor.shape[0];
+    const int64_t cols = tensor.shape[1];
+    const auto extent = read(pack, pack.find(tensor.name)->extent);
+    const MatrixView view = view_matrix(Format::kInt8, rows, cols, extent.data());
+    const auto bytes = source.bytes_of(tensor.source);
+    for (int64_t row = 0; row < rows; ++row) {
+      std::vector<float> weights;
+      for (int64_t col = 0; col < cols; ++col) {
+        const auto at = static_cast<size_t>(2 * (row * cols + col));
+        weights.push_back(decode_bf16(load_little_endian<uint16_t>(&bytes[at])));
+      }
+      std::vector<int8_t> codes(static_cast<size_t>(view.row_stride_bytes));
+      std::vector<uint8_t> multipliers(static_cast<size_t>(view.scales_per_row));
+      EXPECT_EQ(view.row_scales[row], encode_int8_row(weights, codes, multipliers));
+      EXPECT_EQ(0, std::memcmp(view.codes + row * view.row_stride_bytes, codes.data(),
+                               codes.size()));
+      EXPECT_EQ(0, std::memcmp(view.scales + row * view.scales_per_row, multipliers.data(),
+                               multipliers.size()));
+    }
+  }
+  EXPECT_GT(checked, 10);
+}
+
+// Every weight through the views that kernels use, against the checkpoint's own planes.
+TEST(Encode, EveryExpertWeightIsFoundInItsBand) {
+  const TempFolder folder;
+  TinySource source;
+  const PackReader pack = compile(source, folder);
+  const ExpertBands place{Format::kMxfp4, 64, 288};
+  const PackBank& bank = *pack.bank(1);
+  for (size_t number = 0; number < bank.experts.size(); ++number) {
+    const auto extent = read(pack, bank.experts[number].extent);
+    const Expert& expert = source.model.banks[0].experts[number];
+    for (const auto matrix : {ExpertMatrix::kW1, ExpertMatrix::kW3, ExpertMatrix::kW2}) {
+      // The checkpoint's order is w1, w2, w3.
+      const size_t first = matrix == ExpertMatrix::kW1 ? 0 : matrix == ExpertMatrix::kW2 ? 2 : 4;
+      const bool is_w2 = matrix == ExpertMatrix::kW2;
+      const int64_t rows = is_w2 ? 64 : 288;
+      const int64_t cols = is_w2 ? 288 : 64;
+      const auto* codes =
+          reinterpret_cast<const uint8_t*>(source.bytes_of(expert.sources[first]).data());
+      const auto* scales =
+          reinterpret_cast<const uint8_t*>(source.bytes_of(expert.sources[first + 1]).data());
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t col = 0; col < cols; ++col) {
+          const int64_t inner = is_w2 ? col : row;
+          const int64_t band = inner / kBandInner;
+          const MatrixView view = view_expert_part(place, band, matrix, 0, extent.data());
+          const int64_t part_row = is_w2 ? row : row - band * kBandInner;
+          const int64_t part_col = is_w2 ? col - band * kBandInner : col;
+          const auto* row_codes = reinterpret_cast<const uint8_t*>(
+              view.codes + part_row * view.row_stride_bytes);
+          ASSERT_EQ(mxfp4_code_at(row_codes, part_col), mxfp4_code_at(codes + row * cols / 2, col));
+          ASSERT_EQ(view.scales[part_row * view.scales_per_row + part_col / 32],
+                    scales[row * (cols / 32) + col / 32]);
+        }
+      }
+    }
+    EXPECT_EQ(bank.experts[number].least_exponent, (std::array<uint8_t, 3>{118, 118, 118}));
+  }
+}
+
+TEST(Encode, Bf16ExpertsGoThroughTheSameBands) {
+  const TempFolder folder;
+  TinySource source(Format::kBf16);
+  const PackReader pack = compile(source, folder);
+  EXPECT_TRUE(pack.verify().empty());
+  const ExpertBands place{Format::kBf16, 64, 288};
+  const auto extent = read(pack, pack.bank(1)->experts[3].extent);
+  const auto w2 = source.bytes_of(source.model.banks[0].experts[3].sources[1]);
+  const ExpertBands::Part part = place.part(1, ExpertMatrix::kW2);
+  for (int64_t row = 0; row < 64; ++row) {
+    for (int64_t col = 256; col < 288; ++col) {
+      const auto got = extent[static_cast<size_t>(part.codes_offset + 2 * (row * 32 + col - 256))];
+      ASSERT_EQ(got, w2[static_cast<size_t>(2 * (row * 288 + col))]);
+    }
+  }
+  double bound = 0;
+  for (const Expert& expert : source.model.banks[0].experts) {
+    bound = std::fmax(bound, row_bound_bf16(source.bytes_of(expert.sources[1]), 64));
+  }
+  EXPECT_EQ(pack.bank(1)->fixed_point, fixed_point_for(tiny_config(), bound));
+}
+
+TEST(Encode, SourceHashesAreStoredInOrder) {
+  const TempFolder folder;
+  TinySource source;
+  const PackReader pack = compile(source, folder);
+  const auto hashes = pack.report(kSourceHashesReport);
+  ASSERT_EQ(hashes.size(), 8 * (source.model.trunk.size() + 4));
+  EXPECT_EQ(load_little_endian<uint64_t>(&hashes[0]),
+            xxh3(source.bytes_of(source.model.trunk[0].source)));
+  Xxh3Stream last;
+  for (const Source& piece : source.model.banks[0].experts[3].sources) {
+    last.update(source.bytes_of(piece));
+  }
+  EXPECT_EQ(load_little_endian<uint64_t>(&hashes[hashes.size() - 8]), last.digest());
+}
+
+TEST(Encode, TheFixedPointDoesNotDependOnWhichExpertsAreKept) {
+  const auto fixed_point = [](bool leave_out) {
+    const TempFolder folder;
+    TinySource source;
+    Bank& bank = source.model.banks[0];
+    // The last expert's w2 has the layer's largest scales.
+    for (std::byte& scale : source.bytes_of(bank.experts[3].sources[3])) scale = std::byte{140};
+    if (leave_out) {
+      bank.left_out.push_back(bank.experts[3]);
+      bank.experts.pop_back();
+    }
+    return compile(source, folder).bank(1)->fixed_point;
+  };
+  const double bound = 9 * 192 * std::ldexp(1.0, 140 - 127);
+  EXPECT_EQ(fixed_point(false), fixed_point_for(tiny_config(), bound));
+  EXPECT_EQ(fixed_point(true), fixed_point(false));
+}
+
+TEST(Encode, NamesAWeightThatInt8CannotHold) {
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    TinySource source;
+    TrunkTensor& tensor = source.tensor("model.layers.0.mlp.up_proj.weight");
+    store_little_endian(encode_bf16(bad), &source.bytes_of(tensor.source)[2 * (5 * 32 + 7)]);
+    EXPECT_NE(failure(source, int8_options())
+                  .find("tensor model.layers.0.mlp.up_proj.weight: weight at row 5, column 7 is "),
+              std::string::npos);
+    EXPECT_EQ(failure(source), "no error");  // copied, it is the checkpoint's business
+  }
+}
+
+TEST(Encode, NamesAScaleThatNoKernelCanUse) {
+  const auto with_scale = [](unsigned scale, bool zero_codes) {
+    TinySource source;
+    const Expert& expert = source.model.banks[0].experts[2];
+    // w2: row 3, group 1 of 9.
+    source.bytes_of(expert.sources[3])[3 * 9 + 1] = static_cast<std::byte>(scale);
+    if (zero_codes) {
+      for (std::byte& byte : source.bytes_of(expert.sources[2]).subspan((3 * 9 + 1) * 16, 16)) {
+        byte = std::byte{0x80};
+      }
+    }
+    return failure(source);
+  };
+  const auto expect = [](const std::string& message, const std::string& part) {
+    EXPECT_NE(message.find("layer 1: expert 2.w2: " + part), std::string::npos) << message;
+  };
+  expect(with_scale(255, false), "scale at row 3, group 1 is 255 (NaN)");
+  expect(with_scale(255, true), "scale at row 3, group 1 is 255 (NaN)");
+  expect(with_scale(0, false), "scale at row 3, group 1 is 0, which only an all-zero group");
+  EXPECT_EQ(with_scale(0, true), "no error");
+  expect(with_scale(150, false), "scales span 32 exponents (118 to 150)");
+  EXPECT_EQ(with_scale(149, false), "no error");
+  EXPECT_EQ(with_scale(254, true), "no error");
+}
+
+}  // namespace
+}  // namespace k3

@@ -1,0 +1,205 @@
+#include "passes/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include "passes/check_plan.h"
+#include "passes/planned_extent.h"
+#include "schema/zstd.h"
+#include "tests/tiny_model.h"
+#include "tests/thrown_message.h"
+
+namespace k3 {
+namespace {
+
+Progress quiet{Progress::Style::kQuiet};
+
+Options int8_everywhere() {
+  Options options;
+  options.ternary_trunk = {Precision::kInt8, Precision::kInt8};
+  return options;
+}
+
+TEST(Pipeline, RunsThePassesInTheDocumentedOrder) {
+  Model model = tiny_model();
+  const PassResults results = run_pipeline(model, {}, quiet);
+  std::vector<std::string> names;
+  for (const PassRecord& pass : results.passes) names.push_back(pass.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"census", "ternary_trunk", "prune_experts",
+                                             "reorder_layout", "assign_offsets"}));
+}
+
+TEST(Pipeline, StopsAfterThePassNamed) {
+  Model model = tiny_model();
+  const PassResults results = run_pipeline(model, {}, quiet, "prune_experts");
+  EXPECT_EQ(results.passes.back().name, "prune_experts");
+  EXPECT_EQ(results.data_end_bytes, 0);
+  EXPECT_TRUE(results.reports.empty());
+}
+
+TEST(Pipeline, ByDefaultNothingIsQuantized) {
+  Model model = tiny_model();
+  run_pipeline(model, {}, quiet);
+  for (const TrunkTensor& tensor : model.trunk) {
+    EXPECT_EQ(tensor.format, tensor.dtype == Dtype::kF32 ? Format::kF32 : Format::kBf16);
+    EXPECT_EQ(tensor.layout, Layout::kRowMajor);
+  }
+}
+
+TEST(Pipeline, Int8TouchesOnlyWhatMayBeQuantized) {
+  Model model = tiny_model();
+  run_pipeline(model, int8_everywhere(), quiet);
+  for (const TrunkTensor& tensor : model.trunk) {
+    EXPECT_EQ(tensor.format == Format::kInt8, tensor.may_quantize) << tensor.name;
+    EXPECT_EQ(tensor.layout == Layout::kBlocks160, tensor.may_quantize) << tensor.name;
+  }
+}
+
+TEST(Pipeline, TrunkAndHeadAreSeparateChoices) {
+  for (const bool head : {false, true}) {
+    Model model = tiny_model();
+    Options options;
+    (head ? options.ternary_trunk.head : options.ternary_trunk.trunk) = Precision::kInt8;
+    run_pipeline(model, options, quiet);
+    for (const TrunkTensor& tensor : model.trunk) {
+      const bool chosen = tensor.may_quantize && (tensor.family == Family::kHead) == head;
+      EXPECT_EQ(tensor.format == Format::kInt8, chosen) << tensor.name;
+    }
+  }
+}
+
+TEST(Pipeline, ExtentsFollowEachOtherInModelOrder) {
+  Model model = tiny_model();
+  const PassResults results = run_pipeline(model, int8_everywhere(), quiet);
+  int64_t expected = kExtentAlignment;
+  const auto follows = [&](const Extent& extent) {
+    EXPECT_EQ(extent.offset_bytes, expected);
+    EXPECT_GT(extent.length_bytes, 0);
+    expected = align_up(extent.end_bytes(), kExtentAlignment);
+  };
+  for (const TrunkTensor& tensor : model.trunk) follows(tensor.extent);
+  for (const Expert& expert : model.banks[0].experts) follows(expert.extent);
+  for (const SideFile& file : model.side_files) follows(file.extent);
+  for (const PlannedReport& report : results.reports) follows(report.extent);
+  EXPECT_EQ(align_up(results.data_end_bytes, kExtentAlignment), expected);
+}
+
+TEST(Pipeline, ExpertsComeInSourceOrderWithoutATrace) {
+  Model model = tiny_model();
+  std::reverse(model.banks[0].experts.begin(), model.banks[0].experts.end());
+  run_pipeline(model, {}, quiet);
+  for (size_t i = 0; i < model.banks[0].experts.size(); ++i) {
+    EXPECT_EQ(model.banks[0].experts[i].source_id, static_cast<int32_t>(i));
+  }
+}
+
+TEST(Pipeline, EveryTensorAndBankHasADecisionWithAReason) {
+  Model model = tiny_model();
+  const PassResults results = run_pipeline(model, int8_everywhere(), quiet);
+  const auto count = [&](std::string_view pass) {
+    return std::count_if(results.decisions.begin(), results.decisions.end(),
+                         [&](const Decision& decision) {
+                           EXPECT_FALSE(decision.reason.empty());
+                           return decision.pass == pass;
+                         });
+  };
+  EXPECT_EQ(count("ternary_trunk"), std::ssize(model.trunk));
+  EXPECT_EQ(count("prune_experts"), 1);
+  EXPECT_EQ(count("reorder_layout"), 1);
+}
+
+TEST(Pipeline, ReportsListDecisionsSourcesAndHashes) {
+  Model model = tiny_model();
+  const PassResults results = run_pipeline(model, {}, quiet);
+  ASSERT_EQ(results.reports.size(), 3u);
+  const auto text = [&](size_t i) {
+    const auto raw =
+        decompress_zstd(results.reports[i].stored, results.reports[i].raw_bytes, "report");
+    return std::string(reinterpret_cast<const char*>(raw.data()), raw.size());
+  };
+  EXPECT_EQ(results.reports[0].name, kDecisionsReport);
+  EXPECT_EQ(text(0), format_decisions(results.decisions));
+  EXPECT_EQ(results.reports[1].name, kSourcesReport);
+  EXPECT_NE(text(1).find("p.lm_head.weight\tshard\t"), std::string::npos);
+  EXPECT_NE(
+      text(1).find("p.model.layers.1.block_sparse_moe.experts.3.w2.weight_scale\tshard\t"),
+      std::string::npos);
+  EXPECT_EQ(results.reports[2].name, kSourceHashesReport);
+  EXPECT_EQ(results.reports[2].raw_bytes, 8 * (std::ssize(model.trunk) + 4));
+}
+
+TEST(Pipeline, CensusCountsTheSourceIntoTheProvenance) {
+  Model model = tiny_model();
+  model.dropped.push_back({Family::kVision, 2, 30, 60});
+  const PassResults results = run_pipeline(model, {}, quiet, "census");
+  const auto& numbers = results.passes[0].numbers;
+  const auto number = [&](const std::string& name) {
+    for (const auto& [got, value] : numbers) {
+      if (got == name) return value;
+    }
+    return -1.0;
+  };
+  EXPECT_EQ(number("routed experts parameters"), 4 * 3 * 64 * 288);
+  EXPECT_EQ(number("dropped bytes"), 60);
+  EXPECT_EQ(number("checkpoint tensors"), static_cast<double>(model.trunk.size()) + 24 + 2);
+}
+
+TEST(Pipeline, AllProblemsOfAPassAreCounted) {
+  Model model = tiny_model();
+  model.trunk[0].dtype = Dtype::kI32;
+  model.trunk[1].dtype = Dtype::kF16;
+  const std::string message = thrown_message([&] { run_pipeline(model, {}, quiet); });
+  EXPECT_NE(message.find("ternary_trunk: 2 problems, the first: tensor " + model.trunk[0].name +
+                         ": is I32, expected F32 or BF16"),
+            std::string::npos)
+      << message;
+}
+
+// The plan as it is when everything has its place, to be broken.
+struct FinishedPlan {
+  Model model = tiny_model();
+  PassResults results = run_pipeline(model, int8_everywhere(), quiet);
+
+  std::string first_problem() const {
+    Problems problems;
+    check_plan(model, results, problems);
+    return problems.empty() ? "none" : problems.lines()[0];
+  }
+};
+
+TEST(CheckPlan, FindsWhatBreaksARule) {
+  const auto problem = [](auto break_it) {
+    FinishedPlan plan;
+    EXPECT_EQ(plan.first_problem(), "none");
+    break_it(plan);
+    return plan.first_problem();
+  };
+  const auto expect = [&](const std::string& part, auto break_it) {
+    const std::string got = problem(break_it);
+    EXPECT_NE(got.find(part), std::string::npos) << got;
+  };
+  expect("must stay as it is", [](FinishedPlan& plan) {
+    for (TrunkTensor& tensor : plan.model.trunk) {
+      if (tensor.family == Family::kRouter) tensor.format = Format::kInt8;
+    }
+  });
+  expect("is BF16 and is to be f32", [](FinishedPlan& plan) {
+    for (TrunkTensor& tensor : plan.model.trunk) {
+      if (tensor.family == Family::kNorm) tensor.format = Format::kF32;
+    }
+  });
+  expect("never re-encoded",
+         [](FinishedPlan& plan) { plan.model.banks[0].format = Format::kBf16; });
+  expect("keeps 3 and leaves out 0 of 4",
+         [](FinishedPlan& plan) { plan.model.banks[0].experts.pop_back(); });
+  expect("a token needs 2", [](FinishedPlan& plan) { plan.model.banks[0].experts.resize(1); });
+  expect("expert 1 is there twice",
+         [](FinishedPlan& plan) { plan.model.banks[0].experts[2].source_id = 1; });
+  expect("extent is", [](FinishedPlan& plan) { plan.model.trunk[3].extent.offset_bytes += 64; });
+  expect("extent is", [](FinishedPlan& plan) {
+    plan.model.banks[0].experts[1].extent = plan.model.banks[0].experts[0].extent;
+  });
+  expect("extent is", [](FinishedPlan& plan) { ++plan.results.reports[2].extent.length_bytes; });
+}
+
+}  // namespace
+}  // namespace k3
