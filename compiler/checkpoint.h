@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "compiler/config_json.h"
-#include "compiler/name_table.h"
+#include "schema/name_table.h"
 #include "schema/safetensors.h"
 #include "passes/model.h"
 #include "schema/dtype.h"

@@ -12,7 +12,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "compiler/name_table.h"
+#include "schema/name_table.h"
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/json_scanner.h"

@@ -69,7 +69,7 @@ expect 1 "temperature is -1" "$K3EXEC" run $pack -p x --temperature=-1
 expect 1 "backend is gpu" "$K3EXEC" run $pack -p x --backend gpu
 expect 1 "expert-cache-gb" "$K3EXEC" run $pack -p x --expert-cache-gb 1e9
 expect 1 "expert cache may take" "$K3EXEC" run $pack -p x --expert-cache-gb 0.00001
-expect 1 "text" "$K3EXEC" eval $pack --text absent.txt
+expect 1 "absent.txt: cannot open" "$K3EXEC" eval $pack --text absent.txt
 expect 1 "cannot write" "$K3EXEC" run $pack -p x -n 1 --dump /nowhere/dump.safetensors
 expect 2 "" "$K3EXEC" run $pack --no-such-flag
 expect 2 "" "$K3EXEC"

@@ -8,6 +8,7 @@
 
 #include "runtime/loaded_model.h"
 #include "schema/error.h"
+#include "tests/temp_folder.h"
 
 namespace k3 {
 namespace {
@@ -41,7 +42,8 @@ class DamagedPack : public testing::Test {
     return "";
   }
 
-  std::string path_ = testing::TempDir() + "/damaged.k3pack";
+  TempFolder folder_;
+  std::string path_ = folder_.path("damaged.k3pack");
   std::fstream file_;
   int64_t bytes_ = 0;
 };

@@ -10,6 +10,7 @@
 #include "runtime/dump.h"
 #include "runtime/loaded_model.h"
 #include "tests/safetensors_file.h"
+#include "tests/temp_folder.h"
 
 namespace k3 {
 namespace {
@@ -31,7 +32,7 @@ float largest_difference(const std::vector<float>& a, const std::vector<float>& 
 struct Computed {
   explicit Computed(const std::string& backend, const std::vector<int32_t>& ids, int64_t new_tokens)
       : model({.pack_path = kPack, .backend = backend}), state(model.pack().config()) {
-    const std::string path = testing::TempDir() + "/golden_dump.safetensors";
+    const std::string path = folder.path("dump.safetensors");
     Dump dump(model.pack().config());
     generate(
         model.forward(), state, model.tokenizer(), ids, {.max_new_tokens = 0}, [](auto) {}, &dump);
@@ -41,6 +42,7 @@ struct Computed {
     file = std::make_unique<SafetensorsFile>(path);
   }
 
+  TempFolder folder;
   LoadedModel model;
   SequenceState state;
   Generation generation;

@@ -10,6 +10,7 @@
 
 #include "runtime/loaded_model.h"
 #include "schema/error.h"
+#include "tests/temp_folder.h"
 
 namespace k3 {
 namespace {
@@ -63,7 +64,8 @@ TEST_P(ForwardState, OneThreadAndTwoGiveTheSameBits) {
 }
 
 TEST_P(ForwardState, ASavedAndLoadedStateContinuesWithTheSameBits) {
-  const std::string path = testing::TempDir() + "/state_" + GetParam() + ".k3state";
+  const TempFolder folder;
+  const std::string path = folder.path("sequence.k3state");
   const uint64_t payload = model_.pack().payload_xxh3();
   save_state(state_after(model_, std::span(kIds).first(5)), model_.pack().config(), payload, path);
   SequenceState state = load_state(model_.pack().config(), payload, path);
@@ -108,7 +110,8 @@ class StateFile : public testing::Test {
 
   LoadedModel model_{{.pack_path = kPack}};
   uint64_t payload_ = model_.pack().payload_xxh3();
-  std::string path_ = testing::TempDir() + "/state_file.k3state";
+  TempFolder folder_;
+  std::string path_ = folder_.path("sequence.k3state");
   std::string bytes_;
 };
 
