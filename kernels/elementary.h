@@ -88,7 +88,7 @@ K3_HOST_DEVICE inline double exp_in_double(double x) {
   return std::fma(e.power, e.fraction, e.power);
 }
 
-// 1 / (1 + e^-x). Exactly 1 from x = 37.5 on; exactly 1/2 at 0.
+// 1 / (1 + e^-x). Exactly 1 from x = 36.8 on; exactly 1/2 at 0.
 K3_HOST_DEVICE inline double sigmoid_in_double(double x) {
   return 1.0 / (1.0 + exp_in_double(-x));
 }

@@ -27,7 +27,7 @@ inline void absorb_query(const MlaShape& shape, const MatrixView& kv_b, int64_t 
                          const float* q, double* query) {
   constexpr int64_t kTile = 64;  // columns
   for (int64_t first = 0; first < shape.latent; first += kTile) {
-    const int64_t width = std::min(kTile, shape.latent - first);
+    const int64_t width = shape.latent - first < kTile ? shape.latent - first : kTile;
     double sums[kTile] = {};
     for (int64_t d = 0; d < shape.content_dim; ++d) {
       const Row row = row_of<Row>(kv_b, shape.key_row(head) + d);

@@ -14,7 +14,9 @@
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 
 // Marks a loop function of such a file: every call below it is inlined, so that the exact_
-// functions, compiled for the baseline elsewhere, are compiled here for the target at hand.
+// functions, compiled for the baseline elsewhere, are compiled here for the target at hand. Call no
+// function template of std below it (std::min is one): without optimisation its copy for the target
+// would be shared with code for every machine.
 #define K3_FLATTEN __attribute__((flatten))
 
 // Before a loop whose iterations touch distinct elements, also when the output is the input.

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 #include <tbb/task_arena.h>
 
-#include <cstring>
+#include <bit>
+#include <cmath>
+#include <cstdint>
 #include <random>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kernels/simd_targets.h"
@@ -31,7 +34,7 @@ inline std::vector<float> normal_values(int64_t count, uint32_t seed, float devi
 inline void expect_same_bits(std::span<const float> got, std::span<const float> want) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
-    ASSERT_EQ(std::memcmp(&got[i], &want[i], sizeof(float)), 0)
+    ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(want[i]))
         << "value " << i << " is " << got[i] << ", expected " << want[i];
   }
 }

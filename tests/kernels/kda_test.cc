@@ -222,7 +222,7 @@ TEST(KdaOutputGate, NormalisesEachHeadAndTakesTheSigmoidOfTheGate) {
 
 TEST(KdaOutputGate, CpuGivesTheExactBitsAlsoInPlace) {
   for (int64_t dim : {1, 33, 128}) {
-    const int64_t rows = 3 * 96;
+    const int64_t rows = int64_t{3} * 96;
     const auto o = normal_values(rows * dim, 9);
     const auto gate = normal_values(rows * dim, 10, 3.0f);
     const auto weight = normal_values(dim, 11);
