@@ -25,7 +25,7 @@ void check_tensor(const TrunkTensor& tensor, Problems& problems) {
     return;
   }
   if (tensor.format == Format::kInt8) {
-    if (!tensor.may_quantize) {
+    if (!may_be_int8(tensor)) {
       problems.add("tensor ", tensor.name, ": is to be int8, but must stay as it is");
     }
     if (tensor.shape.rank() != 2) {

@@ -1,4 +1,4 @@
-// How many bytes an item of the plan will have in the pack.
+// What a planned item may become and how many bytes it will have in the pack.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,12 @@
 #include "schema/layout.h"
 
 namespace k3 {
+
+// Whether a tensor may leave its source precision. The importer marks the trunk's matrices; the head
+// may too, but only by its own option, so it is not among them.
+inline bool may_be_int8(const TrunkTensor& tensor) {
+  return tensor.may_quantize || tensor.family == Family::kHead;
+}
 
 // The extent's length under the planned format and layout.
 inline int64_t planned_bytes(const TrunkTensor& tensor) {

@@ -28,7 +28,7 @@ void choose_formats(Model& model, PassContext& context) {
   for (TrunkTensor& tensor : model.trunk) {
     const bool asked = asks_for_int8(tensor, context.options.ternary_trunk);
     const int64_t parameters = tensor.shape.elements().value_or(0);
-    if (asked && tensor.may_quantize) {
+    if (asked && may_be_int8(tensor)) {
       tensor.format = Format::kInt8;
       tensor.layout = Layout::kBlocks160;
       const int64_t bytes = planned_bytes(tensor);

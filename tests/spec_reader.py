@@ -195,7 +195,7 @@ class Table:
         return self.buffer.bytes(at + 4, self.buffer.read("I", at)[0]), at + 4
 
     def string(self, field):
-        return bytes(self.blob(field)[0]).decode("utf-8")
+        return bytes(self.blob(field)[0]).decode("utf-8", "backslashreplace")
 
     def tables(self, field):
         at = self.follow(field)

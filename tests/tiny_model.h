@@ -40,7 +40,8 @@ struct TinySource {
       tensor.dtype = expected.name.ends_with("A_log") ? Dtype::kF32 : Dtype::kBf16;
       tensor.format = tensor.dtype == Dtype::kF32 ? Format::kF32 : Format::kBf16;
       tensor.shape = expected.shape;
-      tensor.may_quantize = expected.may_quantize;
+      // As the importer has it: the head has an option of its own.
+      tensor.may_quantize = expected.may_quantize && expected.family != Family::kHead;
       tensor.source = add_floats(*expected.shape.elements(), tensor.dtype);
       model.trunk.push_back(tensor);
     }

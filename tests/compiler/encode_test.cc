@@ -71,7 +71,7 @@ TEST(Encode, Int8RowsAreWhatEncodeInt8RowMakes) {
   EXPECT_TRUE(pack.verify().empty());
   int checked = 0;
   for (const TrunkTensor& tensor : source.model.trunk) {
-    if (!tensor.may_quantize) continue;
+    if (tensor.format != Format::kInt8) continue;
     ++checked;
     const int64_t rows = tensor.shape[0];
     const int64_t cols = tensor.shape[1];
