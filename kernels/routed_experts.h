@@ -7,8 +7,7 @@
 // hosts, in any order. An expert is cut into bands of 256 inner values (schema/layout.h), which is
 // what a device may own. For one band:
 //   1. g = w1 z, u = w3 z, as matmul.h says; for mxfp4 z was quantized once for all experts.
-//   2. h = glu(g, u) in float (activation.h). For mxfp4 the band's h is quantized with its own
-//   step.
+//   2. h = glu(g, u) in float (activation.h); for mxfp4 the band's h is quantized on its own.
 //   3. s = the row sum of w2's columns of the band with h (mxfp4: an int64 as double; bf16, f32: 32
 //      lanes), and t = rint(s * p_j * 2^k), two double multiplications in that order, where
 //      k = F for bf16 and f32, and least exponent of w2 - 128 + step exponent of h + F for mxfp4.
@@ -16,9 +15,8 @@
 // The output is float(double(sum) * 2^-F).
 //
 // A term that is NaN (because z, h, p or a weight is) or larger than 2^62 has no integer; its
-// output is then NaN, whatever else is added. The flag is kept beside the sum and ORed where sums
-// are added, which is as free of order. F_L is chosen so that the sums of a finite K3 stay below
-// 2^62.
+// output is then NaN, whatever else is added. The flag beside each sum only ever falls, so it is as
+// free of order as the sum. F is chosen so that the sums of a finite K3 stay below 2^62.
 //
 // Distance from `reference` (float activations, double sums) with SiTU, A = situ_beta, h = G U with
 // G = A tanh(g / A) sigmoid(g) and U = B tanh(u / B):

@@ -13,7 +13,6 @@
 #include "kernels/row_products_cpu.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -47,9 +46,9 @@ ActivationStep quantize_vector(const float* x, int64_t n, int16_t* codes) {
 }
 
 void sum_rows(const MatrixView& weights, int64_t row_begin, int64_t row_end,
-              std::span<const ActivationVector* const> x, double* sums) {
-  for (const ActivationVector* vector : x) {
-    for (int64_t r = row_begin; r < row_end; ++r) *sums++ = exact_row_sum(weights, r, *vector);
+              const ActivationVector* const* x, size_t count, double* sums) {
+  for (size_t i = 0; i < count; ++i) {
+    for (int64_t r = row_begin; r < row_end; ++r) *sums++ = exact_row_sum(weights, r, *x[i]);
   }
 }
 
@@ -90,17 +89,17 @@ ActivationStep quantize_vector(const float* x, int64_t n, int16_t* codes) {
     const auto bits = hn::BitCast(du, hn::LoadU(df, x + i));
     max_bits = hn::Max(max_bits, hn::And(bits, magnitude_mask));
   }
-  uint32_t bits = hn::GetLane(hn::MaxOfLanes(du, max_bits));
-  for (int64_t i = vectored; i < n; ++i) {
-    bits = std::max(bits, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffU);
-  }
+  float rest[hn::MaxLanes(df)] = {};
+  for (int64_t i = vectored; i < n; ++i) rest[i - vectored] = x[i];
+  const auto rest_bits = hn::BitCast(du, hn::LoadU(df, rest));
+  max_bits = hn::MaxOfLanes(du, hn::Max(max_bits, hn::And(rest_bits, magnitude_mask)));
   ActivationStep step;
-  step.finite = bits < 0x7f800000U;
+  step.finite = hn::GetLane(max_bits) < 0x7f800000U;
   if (!step.finite) {
-    std::fill_n(codes, n, int16_t{0});
+    for (int64_t i = 0; i < n; ++i) codes[i] = 0;
     return step;
   }
-  step.exponent = activation_exponent(std::bit_cast<float>(bits));
+  step.exponent = activation_exponent(hn::GetLane(hn::BitCast(df, max_bits)));
 
   // 2^-e may not be a float, so it is applied in two halves. Both are exact, but where a value
   // becomes subnormal on its way down, and that one rounds to code 0 anyway.
@@ -298,16 +297,15 @@ void sum_tile(const MatrixView& weights, int64_t row_begin, int64_t row_end,
 }
 
 void sum_rows(const MatrixView& weights, int64_t row_begin, int64_t row_end,
-              std::span<const ActivationVector* const> x, double* sums) {
+              const ActivationVector* const* x, size_t count, double* sums) {
   const size_t tile = reads_codes(weights.format) ? kIntegerTile : kFloatTile;
+  const int64_t rows = row_end - row_begin;
   size_t i = 0;
-  for (; tile == 4 && i + 4 <= x.size(); i += 4) {
-    sum_tile<4>(weights, row_begin, row_end, &x[i],
-                sums + static_cast<int64_t>(i) * (row_end - row_begin));
+  for (; tile == 4 && i + 4 <= count; i += 4) {
+    sum_tile<4>(weights, row_begin, row_end, x + i, sums + static_cast<int64_t>(i) * rows);
   }
-  for (; i < x.size(); ++i) {
-    sum_tile<1>(weights, row_begin, row_end, &x[i],
-                sums + static_cast<int64_t>(i) * (row_end - row_begin));
+  for (; i < count; ++i) {
+    sum_tile<1>(weights, row_begin, row_end, x + i, sums + static_cast<int64_t>(i) * rows);
   }
 }
 
@@ -357,8 +355,10 @@ ActivationBatch::ActivationBatch(Format format, int64_t count, int64_t cols)
 
 void ActivationBatch::set(int64_t i, const float* x, int64_t cols) {
   ActivationVector& vector = vectors_[static_cast<size_t>(i)];
-  vector.values = x;
-  if (stride_ == 0) return;
+  if (stride_ == 0) {
+    vector.values = x;
+    return;
+  }
   int16_t* codes = codes_.get() + i * stride_;
   vector.step = quantize(x, cols, codes);
   std::fill(codes + cols, codes + stride_, int16_t{0});
@@ -366,7 +366,7 @@ void ActivationBatch::set(int64_t i, const float* x, int64_t cols) {
 
 void row_sums(const MatrixView& weights, int64_t row_begin, int64_t row_end,
               std::span<const ActivationVector* const> x, double* sums) {
-  HWY_DYNAMIC_DISPATCH(sum_rows)(weights, row_begin, row_end, x, sums);
+  HWY_DYNAMIC_DISPATCH(sum_rows)(weights, row_begin, row_end, x.data(), x.size(), sums);
 }
 
 void add_terms(const double* row_sums, int64_t n, float weight, double power, int64_t* sums,
