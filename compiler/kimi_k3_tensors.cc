@@ -106,6 +106,8 @@ int64_t size_of(Width width, const ModelConfig& config) {
       return config.kda_heads;
     case kKdaHeadDim:
       return config.kda_head_dim;
+    case kKdaGateRank:
+      return config.kda_gate_rank.value_or(0);
     case kConvKernel:
       return config.conv_kernel;
     case kQueryRank:
@@ -175,8 +177,8 @@ bool has_place(const ModelConfig& config, const LayerConfig& layer, Place place)
   return false;
 }
 
-Shape shape_of(const std::array<Width, 3>& widths, const ModelConfig& config) {
-  std::array<int64_t, 3> dims{};
+Shape shape_of(const Widths& widths, const ModelConfig& config) {
+  std::array<int64_t, Shape::kMaxRank> dims{};
   size_t rank = 0;
   for (const Width width : widths) {
     if (width != kNone) dims[rank++] = size_of(width, config);

@@ -25,6 +25,7 @@ enum class Width : uint8_t {
   kKdaHeads,
   kKdaHeadsPadded,  // A_log: stored with this many entries or more, the rest zero
   kKdaHeadDim,
+  kKdaGateRank,
   kConvKernel,
   kQueryRank,
   kQuery,  // MLA heads x (content + extra)
@@ -55,6 +56,8 @@ enum class Place : uint8_t {
   kLatentNormLayer,
 };
 
+using Widths = std::array<Width, Shape::kMaxRank>;  // outermost first; kNone behind the last
+
 enum class Plan : bool { kExact, kMayQuantize };  // TrunkTensor::may_quantize
 
 struct TensorRow {
@@ -63,14 +66,14 @@ struct TensorRow {
   Family family;
   Dtype dtype;
   Plan plan;
-  std::array<Width, 3> shape;
+  Widths shape;
 };
 
 // One of an expert's tensors, named behind "model.layers.N.block_sparse_moe.experts.E.".
 struct ExpertRow {
   std::string_view name;
   Dtype dtype;
-  std::array<Width, 3> shape;
+  Widths shape;
 };
 
 // All tensors of the text model but the routed experts'.
@@ -82,6 +85,6 @@ bool has_place(const ModelConfig& config, const LayerConfig& layer, Place place)
 // An expert's tensors in the order of Expert::sources: six for mxfp4, three for bf16.
 std::span<const ExpertRow> kimi_k3_expert_rows(Format format);
 
-Shape shape_of(const std::array<Width, 3>& widths, const ModelConfig& config);
+Shape shape_of(const Widths& widths, const ModelConfig& config);
 
 }  // namespace k3
