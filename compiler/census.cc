@@ -150,7 +150,7 @@ void write_json(std::ostream& out, const Checkpoint& checkpoint, const Model& mo
   json.begin_object();
   json.member("checkpoint", checkpoint.folder());
   json.member("family", model.family);
-  json.member("shards", std::ssize(model.shards));
+  json.member("shards", checkpoint.shard_count());
   write_count(json, "total", census.total);
   write_count(json, "trunk", census.trunk);
   write_count(json, "non_expert", census.non_expert);
@@ -242,7 +242,7 @@ void run_census(const CensusOptions& options, std::ostream& out) {
   const Census census = take_census(model);
   if (options.json) return write_json(out, checkpoint, model, census);
   out << checkpoint.folder() << ": " << model.family << ", " << grouped(census.total.tensors)
-      << " tensors in " << model.shards.size() << " shards, " << sized(census.total.bytes) << "\n";
+      << " tensors in " << checkpoint.shard_count() << " shards, " << sized(census.total.bytes) << "\n";
   print_parts(out, census);
   print_token(out, model, census);
   print_architecture(out, model, census);

@@ -15,7 +15,6 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-constexpr int64_t kLargestFile = int64_t{64} << 20;
 constexpr size_t kDeepest = 64;
 
 std::string_view type_name(dom::element element) {
@@ -67,9 +66,12 @@ std::string joined(const Parts&... parts) {
 }  // namespace
 
 ConfigFile::ConfigFile(const std::string& path)
+    : ConfigFile(path, read_whole_file(path, kLargestConfigFile)) {}
+
+ConfigFile::ConfigFile(const std::string& path, std::vector<std::byte> bytes)
     : path_(std::make_unique<std::string>(path)),
-      bytes_(read_whole_file(path, kLargestFile)),
-      parser_(std::make_unique<dom::parser>(static_cast<size_t>(kLargestFile))) {
+      bytes_(std::move(bytes)),
+      parser_(std::make_unique<dom::parser>(static_cast<size_t>(kLargestConfigFile))) {
   dom::element document;
   auto error = parser_->allocate(bytes_.size() + 1, kDeepest);
   if (!error) {
