@@ -1,60 +1,46 @@
+// simdjson parses; its document is then copied into a small tree of our own. The copy is where keys
+// given twice are found, which simdjson passes, and it keeps simdjson out of the header: the layout
+// of its parser depends on a macro that only some of our targets have.
 #include "compiler/config_json.h"
 
+#include <simdjson.h>
+
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <limits>
 #include <sstream>
 #include <utility>
+#include <variant>
 
 #include "compiler/printable.h"
 #include "schema/error.h"
 #include "schema/file.h"
 
 namespace k3 {
+
+struct ConfigMember;
+struct ConfigValue {
+  using List = std::vector<ConfigValue>;
+  using Object = std::vector<ConfigMember>;
+  std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string, List, Object> value;
+
+  std::string_view type_name() const {
+    constexpr std::array<std::string_view, std::variant_size_v<decltype(value)>> kNames = {
+        "null",          "a boolean", "an integer", "an integer of 2^63 or more",
+        "a real number", "a string",  "a list",     "an object"};
+    return kNames[value.index()];
+  }
+};
+struct ConfigMember {
+  std::string key;
+  ConfigValue value;
+};
+
 namespace {
 
 namespace dom = simdjson::dom;
 
 constexpr size_t kDeepest = 64;
-
-std::string_view type_name(dom::element element) {
-  switch (element.type()) {
-    case dom::element_type::ARRAY:
-      return "a list";
-    case dom::element_type::OBJECT:
-      return "an object";
-    case dom::element_type::INT64:
-      return "an integer";
-    case dom::element_type::UINT64:
-      return "an integer of 2^63 or more";
-    case dom::element_type::DOUBLE:
-      return "a real number";
-    case dom::element_type::STRING:
-      return "a string";
-    case dom::element_type::BOOL:
-      return "a boolean";
-    case dom::element_type::NULL_VALUE:
-      return "null";
-  }
-  return "unknown";
-}
-
-// simdjson keeps all members of an object, also repeated ones, and returns the first.
-void check_keys(const std::string& path, const std::string& where, dom::element element) {
-  if (element.is_array()) {
-    for (const dom::element item : dom::array(element)) check_keys(path, where, item);
-  }
-  if (!element.is_object()) return;
-  std::vector<std::string_view> keys;
-  for (const dom::key_value_pair member : dom::object(element)) {
-    keys.push_back(member.key);
-    check_keys(path, where + std::string(member.key) + '.', member.value);
-  }
-  std::sort(keys.begin(), keys.end());
-  if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end()) {
-    throw Error(path, ": ", printable(where + std::string(*twice)), ": is there twice");
-  }
-}
 
 template <class... Parts>
 std::string joined(const Parts&... parts) {
@@ -63,74 +49,111 @@ std::string joined(const Parts&... parts) {
   return std::move(text).str();
 }
 
+// `where` names the element in messages, with a final dot. The depth is at most kDeepest.
+ConfigValue copy_value(const std::string& path, const std::string& where, dom::element element) {
+  switch (element.type()) {
+    case dom::element_type::NULL_VALUE:
+      return {};
+    case dom::element_type::BOOL:
+      return {bool(element)};
+    case dom::element_type::INT64:
+      return {int64_t(element)};
+    case dom::element_type::UINT64:
+      return {uint64_t(element)};
+    case dom::element_type::DOUBLE:
+      return {double(element)};
+    case dom::element_type::STRING:
+      return {std::string(std::string_view(element))};
+    case dom::element_type::ARRAY: {
+      ConfigValue::List list;
+      for (const dom::element item : dom::array(element)) {
+        list.push_back(copy_value(path, where, item));
+      }
+      return {std::move(list)};
+    }
+    case dom::element_type::OBJECT:
+      break;
+  }
+  ConfigValue::Object object;
+  std::vector<std::string_view> keys;
+  for (const dom::key_value_pair member : dom::object(element)) {
+    object.push_back(
+        {std::string(member.key), copy_value(path, joined(where, member.key, '.'), member.value)});
+    keys.push_back(member.key);
+  }
+  std::sort(keys.begin(), keys.end());
+  if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end()) {
+    throw Error(path, ": ", printable(joined(where, *twice)), ": is there twice");
+  }
+  return {std::move(object)};
+}
+
+const ConfigValue* find_member(const ConfigValue& object, std::string_view name) {
+  for (const ConfigMember& member : std::get<ConfigValue::Object>(object.value)) {
+    if (member.key == name) return &member.value;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 ConfigFile::ConfigFile(const std::string& path)
     : ConfigFile(path, read_whole_file(path, kLargestConfigFile)) {}
 
 ConfigFile::ConfigFile(const std::string& path, std::vector<std::byte> bytes)
-    : path_(std::make_unique<std::string>(path)),
-      bytes_(std::move(bytes)),
-      parser_(std::make_unique<dom::parser>(static_cast<size_t>(kLargestConfigFile))) {
+    : path_(std::make_unique<std::string>(path)), bytes_(std::move(bytes)) {
+  dom::parser parser;
   dom::element document;
-  auto error = parser_->allocate(bytes_.size() + 1, kDeepest);
+  auto error = parser.allocate(bytes_.size() + 1, kDeepest);
   if (!error) {
-    error =
-        parser_->parse(reinterpret_cast<const char*>(bytes_.data()), bytes_.size()).get(document);
+    error = parser.parse(reinterpret_cast<const char*>(bytes_.data()), bytes_.size()).get(document);
   }
   if (error) throw Error(path, ": not JSON: ", simdjson::error_message(error));
-  if (document.get(root_)) {
-    throw Error(path, ": holds ", type_name(document), ", expected an object");
+  auto root = std::make_unique<ConfigValue>(copy_value(path, "", document));
+  if (!std::holds_alternative<ConfigValue::Object>(root->value)) {
+    throw Error(path, ": holds ", root->type_name(), ", expected an object");
   }
-  check_keys(path, "", document);
+  root_ = std::move(root);
 }
-
-ConfigObject ConfigFile::root() const {
-  return ConfigObject(*path_, "", root_);
-}
+ConfigFile::~ConfigFile() = default;
+ConfigFile::ConfigFile(ConfigFile&&) noexcept = default;
+ConfigFile& ConfigFile::operator=(ConfigFile&&) noexcept = default;
 
 void ConfigObject::fail(std::string_view name, const std::string& what) const {
-  throw Error(*path_, ": ", where_, name, ": ", what);
-}
-
-void ConfigObject::fail_type(std::string_view name, dom::element found,
-                             std::string_view expected) const {
-  fail(name, joined("is ", type_name(found), ", expected ", expected));
+  throw Error(*path_, ": ", printable(joined(where_, name)), ": ", what);
 }
 
 bool ConfigObject::has(std::string_view name) const {
-  dom::element found;
-  return !object_.at_key(name).get(found) && !found.is_null();
+  const ConfigValue* found = find_member(*value_, name);
+  return found != nullptr && !std::holds_alternative<std::monostate>(found->value);
 }
 
-dom::element ConfigObject::field(std::string_view name, std::string_view expected) const {
-  dom::element found;
-  if (object_.at_key(name).get(found)) fail(name, joined("missing, expected ", expected));
-  return found;
+const ConfigValue& ConfigObject::field(std::string_view name, std::string_view expected) const {
+  const ConfigValue* found = find_member(*value_, name);
+  if (found == nullptr) fail(name, joined("missing, expected ", expected));
+  return *found;
+}
+
+template <class T>
+const T& ConfigObject::typed(std::string_view name, std::string_view expected) const {
+  const ConfigValue& found = field(name, expected);
+  if (const T* value = std::get_if<T>(&found.value)) return *value;
+  fail(name, joined("is ", found.type_name(), ", expected ", expected));
 }
 
 ConfigObject ConfigObject::object(std::string_view name) const {
-  const dom::element found = field(name, "an object");
-  dom::object inner;
-  if (found.get(inner)) fail_type(name, found, "an object");
-  return {*path_, joined(where_, name, '.'), inner};
+  typed<ConfigValue::Object>(name, "an object");
+  return {*path_, joined(where_, name, '.'), field(name, "an object")};
 }
 
 ConfigObject ConfigObject::only_object_of(std::string_view name) const {
-  const ConfigObject outer = object(name);
-  if (outer.object_.size() != 1) {
-    fail(name, joined("has ", outer.object_.size(), " members, expected one"));
-  }
-  return outer.object(dom::key_value_pair(*outer.object_.begin()).key);
+  const auto& members = typed<ConfigValue::Object>(name, "an object");
+  if (members.size() != 1) fail(name, joined("has ", members.size(), " members, expected one"));
+  return object(name).object(members.front().key);
 }
 
 int64_t ConfigObject::integer(std::string_view name, int64_t least, int64_t most) const {
-  const dom::element found = field(name, "an integer");
-  int64_t value = 0;
-  // get<int64_t> would also accept what fits of a uint64; a real number is refused even if whole.
-  if (found.type() != dom::element_type::INT64 || found.get(value)) {
-    fail_type(name, found, "an integer");
-  }
+  const auto value = typed<int64_t>(name, "an integer");
   if (value < least || value > most) {
     fail(name, joined("is ", value, ", expected ", least, " to ", most));
   }
@@ -138,11 +161,9 @@ int64_t ConfigObject::integer(std::string_view name, int64_t least, int64_t most
 }
 
 double ConfigObject::number(std::string_view name) const {
-  const dom::element found = field(name, "a number");
-  double value = 0;
-  if (found.get(value)) fail_type(name, found, "a number");
-  if (!std::isfinite(value)) fail(name, "is not finite");
-  return value;
+  const ConfigValue& found = field(name, "a number");
+  if (const auto* whole = std::get_if<int64_t>(&found.value)) return static_cast<double>(*whole);
+  return typed<double>(name, "a number");  // JSON has no other than finite ones
 }
 
 double ConfigObject::positive_number(std::string_view name) const {
@@ -152,29 +173,21 @@ double ConfigObject::positive_number(std::string_view name) const {
 }
 
 bool ConfigObject::boolean(std::string_view name) const {
-  const dom::element found = field(name, "a boolean");
-  bool value = false;
-  if (found.get(value)) fail_type(name, found, "a boolean");
-  return value;
+  return typed<bool>(name, "a boolean");
 }
 
 std::string_view ConfigObject::text(std::string_view name) const {
-  const dom::element found = field(name, "a string");
-  std::string_view value;
-  if (found.get(value)) fail_type(name, found, "a string");
-  return value;
+  return typed<std::string>(name, "a string");
 }
 
 std::vector<int64_t> ConfigObject::integers(std::string_view name) const {
-  const dom::element found = field(name, "a list of integers");
-  dom::array items;
-  if (found.get(items)) fail_type(name, found, "a list of integers");
   std::vector<int64_t> values;
-  for (const dom::element item : items) {
-    if (item.type() != dom::element_type::INT64) {
-      fail(name, joined("holds ", type_name(item), ", expected integers alone"));
+  for (const ConfigValue& item : typed<ConfigValue::List>(name, "a list of integers")) {
+    const auto* value = std::get_if<int64_t>(&item.value);
+    if (value == nullptr) {
+      fail(name, joined("holds ", item.type_name(), ", expected integers alone"));
     }
-    values.push_back(int64_t(item));
+    values.push_back(*value);
   }
   return values;
 }

@@ -4,8 +4,6 @@
 //   FOLDER/config.json: text_config.hidden_size: missing, expected an integer
 #pragma once
 
-#include <simdjson.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,6 +16,8 @@ namespace k3 {
 
 // Larger than any size of a model, and small enough that the product of any three fits in 63 bits.
 inline constexpr int64_t kLargestConfigSize = int64_t{1} << 20;
+
+struct ConfigValue;  // a value of the parsed file; config_json.cc
 
 // One object of the file. A view: the ConfigFile must outlive it.
 class ConfigObject {
@@ -46,15 +46,16 @@ class ConfigObject {
 
  private:
   friend class ConfigFile;
-  ConfigObject(const std::string& path, std::string where, simdjson::dom::object object)
-      : path_(&path), where_(std::move(where)), object_(object) {}
-  simdjson::dom::element field(std::string_view name, std::string_view expected) const;
-  [[noreturn]] void fail_type(std::string_view name, simdjson::dom::element found,
-                              std::string_view expected) const;
+  ConfigObject(const std::string& path, std::string where, const ConfigValue& value)
+      : path_(&path), where_(std::move(where)), value_(&value) {}
+  const ConfigValue& field(std::string_view name, std::string_view expected) const;
+  // The field's value if it has the type T; `expected` is T in words.
+  template <class T>
+  const T& typed(std::string_view name, std::string_view expected) const;
 
   const std::string* path_;
   std::string where_;  // with its final dot; empty for the root
-  simdjson::dom::object object_;
+  const ConfigValue* value_;
 };
 
 inline constexpr int64_t kLargestConfigFile = int64_t{64} << 20;
@@ -66,16 +67,18 @@ class ConfigFile {
   explicit ConfigFile(const std::string& path);
   // The same from bytes that were read elsewhere; `path` is for messages.
   ConfigFile(const std::string& path, std::vector<std::byte> bytes);
+  ~ConfigFile();
+  ConfigFile(ConfigFile&&) noexcept;
+  ConfigFile& operator=(ConfigFile&&) noexcept;
 
   const std::string& path() const { return *path_; }
-  ConfigObject root() const;
+  ConfigObject root() const { return {*path_, "", *root_}; }
   const std::vector<std::byte>& bytes() const { return bytes_; }  // as read
 
  private:
-  std::unique_ptr<std::string> path_;  // views point at it, also after a move
+  std::unique_ptr<std::string> path_;  // views point at both, also after a move
+  std::unique_ptr<const ConfigValue> root_;
   std::vector<std::byte> bytes_;
-  std::unique_ptr<simdjson::dom::parser> parser_;
-  simdjson::dom::object root_;
 };
 
 }  // namespace k3

@@ -18,7 +18,8 @@ namespace k3 {
 
 class JsonScanner {
  public:
-  // Bytes of a string that a streamed file may hold; strings in memory may have any length.
+  // A string in a streamed file may have this many bytes; longer ones are refused where they do not
+  // fit the buffer. Strings in memory may have any length.
   static constexpr size_t kLongestStreamedString = size_t{64} << 10;
 
   // Scans `text`, which must outlive the scanner. `path` is for messages.
