@@ -56,7 +56,8 @@ class UrlParser {
 
   Address address() const {
     const std::string scheme = part(CURLUPART_SCHEME);
-    std::string host = part(CURLUPART_HOST);
+    // file:///x has no host, and the message is to say what is wrong with it.
+    std::string host = scheme == "http" || scheme == "https" ? part(CURLUPART_HOST) : "";
     std::transform(host.begin(), host.end(), host.begin(), lower);
     Address address;
     address.is_https = scheme == "https";
