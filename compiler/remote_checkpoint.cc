@@ -43,27 +43,11 @@ std::string escaped(std::string_view name) {
   return text;
 }
 
-// huggingface.co/ORG/NAME is a page about a model, /resolve/REVISION below it are the model's
-// files.
-std::string files_of_page(std::string url) {
-  while (url.ends_with('/')) url.pop_back();
-  constexpr std::string_view kSite = "https://huggingface.co/";
-  if (!url.starts_with(kSite)) return url;
-  const size_t name = url.find('/', kSite.size());
-  if (name == std::string::npos) return url;
-  const size_t page = url.find('/', name + 1);
-  if (page == std::string::npos) return url + "/resolve/main";
-  for (const std::string_view kind : {"/tree/", "/blob/"}) {
-    if (url.compare(page, kind.size(), kind) == 0) url.replace(page, kind.size(), "/resolve/");
-  }
-  return url;
-}
-
 std::vector<std::string> shards_of_index(const std::string& path, std::string_view index) {
   std::set<std::string, std::less<>> names;
   std::string latest;  // neighbours mostly lie in one shard
   read_shard_index(path, index, [&](std::string_view tensor, std::string_view shard) {
-    if (shard == latest) return;
+    if (!latest.empty() && shard == latest) return;
     check_shard_name(path, tensor, shard);
     latest = shard;
     names.insert(latest);
@@ -79,6 +63,21 @@ std::vector<std::byte> bytes_of(const std::string& text) {
 }
 
 }  // namespace
+
+// files.
+std::string files_of_page(std::string url) {
+  while (url.ends_with('/')) url.pop_back();
+  constexpr std::string_view kSite = "https://huggingface.co/";
+  if (!url.starts_with(kSite)) return url;
+  const size_t name = url.find('/', kSite.size());
+  if (name == std::string::npos) return url;
+  const size_t page = url.find('/', name + 1);
+  if (page == std::string::npos) return url + "/resolve/main";
+  for (const std::string_view kind : {"/tree/", "/blob/"}) {
+    if (url.compare(page, kind.size(), kind) == 0) url.replace(page, kind.size(), "/resolve/");
+  }
+  return url;
+}
 
 RemoteOptions remote_options_from_environment() {
   RemoteOptions options;
@@ -114,7 +113,8 @@ Checkpoint open_remote_checkpoint(const std::string& url, const RemoteOptions& o
   reader.read_headers(urls, [&](size_t number, int64_t file_bytes, std::string_view json) {
     CheckpointHeaders::Shard& shard = headers.shards[number];
     shard.file_bytes = file_bytes;
-    shard.header = parse_safetensors_header(shard.path, json, file_bytes);
+    const SafetensorsHeader header = parse_safetensors_header(shard.path, json, file_bytes);
+    shard.header = header;  // a copy: unlike what was parsed, it holds no spare memory
   });
   return Checkpoint(std::move(headers));
 }

@@ -146,6 +146,7 @@ void RemoteTransfer::judge_head() {
     job.file_bytes = body.file_bytes;
     job.entity_tag = head_.entity_tag();
     expected_bytes_ = body.bytes;
+    job.bytes.reserve(job.kept + static_cast<size_t>(body.bytes));
   } else {
     job.missing = status == 404;
     if (job.missing) return;

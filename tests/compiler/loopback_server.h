@@ -89,9 +89,6 @@ class LoopbackServer {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t length = sizeof(address);
     auto* any = reinterpret_cast<sockaddr*>(&address);
-    // A small buffer, so that bytes_sent() is near what the client has let through.
-    const int buffer_bytes = 16 << 10;
-    ::setsockopt(listener_, SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof(buffer_bytes));
     EXPECT_EQ(::bind(listener_, any, length), 0);
     EXPECT_EQ(::listen(listener_, 128), 0);
     EXPECT_EQ(::getsockname(listener_, any, &length), 0);
@@ -119,6 +116,7 @@ class LoopbackServer {
     const std::lock_guard lock(mutex_);
     return requests_;
   }
+  // What the client has let through and what both sockets' buffers hold.
   int64_t bytes_sent() const { return sent_; }
   int64_t most_at_once() const { return most_at_once_; }
 

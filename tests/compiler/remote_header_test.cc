@@ -405,7 +405,7 @@ TEST(RemoteHeader, BadRedirectsAreNotFollowed) {
   EXPECT_EQ(fault_of("Location: /f\r\n"), "redirected more than 5 times");
   EXPECT_EQ(fault_of("Location: http://host.invalid/x?signature=secret\r\n"),
             "a redirect: leads to http://host.invalid, expected https, or http to this machine");
-  EXPECT_TRUE(contains(fault_of("Location: ftp://127.0.0.1/f\r\n"), "leads to ftp://127.0.0.1"));
+  EXPECT_TRUE(contains(fault_of("Location: ftp://127.0.0.1/f\r\n"), "leads to ftp://, expected"));
   EXPECT_TRUE(contains(fault_of("Location: http://me:secret@127.0.0.1/f\r\n"), "a user name"));
 }
 
@@ -479,9 +479,8 @@ TEST(RemoteHeader, TheFirstBadFileInOrderIsReportedAndNoneBehindItIsBegun) {
     answer_status(connection, "404 Not Found");
   });
   RemoteReader reader(server.url(), quick());
-  const std::string message = message_of([&] {
-    reader.read_headers(urls(server, 9), [](size_t, int64_t, std::string_view) {});
-  });
+  const std::string message = message_of(
+      [&] { reader.read_headers(urls(server, 9), [](size_t, int64_t, std::string_view) {}); });
   EXPECT_TRUE(contains(message, server.url("/2: answered 404")));
 
   const LoopbackServer empty([](const HttpRequest&, HttpConnection& connection) {
@@ -489,7 +488,8 @@ TEST(RemoteHeader, TheFirstBadFileInOrderIsReportedAndNoneBehindItIsBegun) {
   });
   RemoteReader other(empty.url(), quick());
   EXPECT_TRUE(contains(message_of([&] {
-                         other.read_headers(urls(empty, 100), [](size_t, int64_t, std::string_view) {});
+                         other.read_headers(urls(empty, 100),
+                                            [](size_t, int64_t, std::string_view) {});
                        }),
                        empty.url("/0: answered 404")));
   EXPECT_LE(other.requests(), 16);
