@@ -96,7 +96,7 @@ class Importer {
     drop_the_rest(model, problems);
     problems.throw_if_any();
     if (padding.parameters > 0) model.dropped.push_back(padding);
-    read_side_files(model);
+    if (checkpoint_.has_data()) read_side_files(model);
     model.config = std::move(config_);
     return model;
   }
@@ -140,7 +140,7 @@ class Importer {
   }
 
   const std::string& shard_path(const CheckpointTensor& tensor) const {
-    return checkpoint_.shards()[static_cast<size_t>(tensor.source.shard)]->path();
+    return checkpoint_.shard_path(tensor.source.shard);
   }
 
   void import_tensor(const std::string& stem, const TensorRow& row, Part& part) {
@@ -158,7 +158,7 @@ class Importer {
     tensor.may_quantize = row.plan == Plan::kMayQuantize;
     tensor.format = row.dtype == Dtype::kF32 ? Format::kF32 : Format::kBf16;
     if (padded) {
-      check_padding(*found, shape[0], part.problems);
+      if (checkpoint_.has_data()) check_padding(*found, shape[0], part.problems);
       tensor.source.length_bytes = shape[0] * dtype_bytes(row.dtype);
       part.padding_parameters += found->shape[0] - shape[0];
     }
