@@ -31,6 +31,9 @@ constexpr std::string_view kPrefix = "language_model.";
 constexpr std::string_view kVisionPrefix = "vision_tower.";
 constexpr std::string_view kProjectorPrefix = "mm_projector.";
 constexpr int64_t kLargestSideFile = int64_t{64} << 20;
+// In one layer, after which its experts are not looked for any more: a config that promises
+// millions of experts which are not there must not cost memory.
+constexpr int64_t kMostProblems = 1000;
 
 // The first problem in full and the number of all.
 struct Problems {
@@ -205,11 +208,10 @@ class Importer {
     bank.source_format = expert_format_;
     bank.source_experts = config_.experts;
     bank.format = expert_format_;
-    bank.experts.resize(static_cast<size_t>(config_.experts));
     std::string name = stem + "block_sparse_moe.experts.";
     const size_t stem_bytes = name.size();
-    for (int64_t e = 0; e < config_.experts; ++e) {
-      Expert& expert = bank.experts[static_cast<size_t>(e)];
+    for (int64_t e = 0; e < config_.experts && problems.count < kMostProblems; ++e) {
+      Expert expert;
       expert.source_id = static_cast<int32_t>(e);
       name.resize(stem_bytes);
       name.append(std::to_string(e)).append(1, '.');
@@ -220,6 +222,7 @@ class Importer {
         const auto found = claim(name, rows[r].dtype, shapes[r], false, problems);
         if (found) expert.sources[r] = found->source;
       }
+      bank.experts.push_back(expert);
     }
     return bank;
   }
