@@ -12,7 +12,7 @@
 #include <utility>
 #include <variant>
 
-#include "compiler/printable.h"
+#include "schema/printable.h"
 #include "schema/error.h"
 #include "schema/file.h"
 
@@ -40,7 +40,6 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-constexpr int64_t kLargestFile = int64_t{64} << 20;
 constexpr size_t kDeepest = 64;
 
 template <class... Parts>
@@ -99,7 +98,10 @@ const ConfigValue* find_member(const ConfigValue& object, std::string_view name)
 }  // namespace
 
 ConfigFile::ConfigFile(const std::string& path)
-    : path_(std::make_unique<std::string>(path)), bytes_(read_whole_file(path, kLargestFile)) {
+    : ConfigFile(path, read_whole_file(path, kLargestConfigFile)) {}
+
+ConfigFile::ConfigFile(const std::string& path, std::vector<std::byte> bytes)
+    : path_(std::make_unique<std::string>(path)), bytes_(std::move(bytes)) {
   if (bytes_.empty()) throw Error(path, ": not JSON: the file is empty");
   dom::parser parser;
   dom::element document;

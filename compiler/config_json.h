@@ -58,11 +58,15 @@ class ConfigObject {
   const ConfigValue* value_;
 };
 
+inline constexpr int64_t kLargestConfigFile = int64_t{64} << 20;
+
 class ConfigFile {
  public:
-  // Reads and parses a file of at most 64 MiB. Throws Error when it is not one JSON object, is
-  // nested deeper than 64 levels, or names a member of any object twice.
+  // Reads and parses a file of at most kLargestConfigFile bytes. Throws Error when it is not one
+  // JSON object, is nested deeper than 64 levels, or names a member of any object twice.
   explicit ConfigFile(const std::string& path);
+  // The same from bytes that were read elsewhere; `path` is for messages.
+  ConfigFile(const std::string& path, std::vector<std::byte> bytes);
   ~ConfigFile();
   ConfigFile(ConfigFile&&) noexcept;
   ConfigFile& operator=(ConfigFile&&) noexcept;

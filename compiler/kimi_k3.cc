@@ -21,7 +21,7 @@
 
 #include "compiler/kimi_k3_config.h"
 #include "compiler/kimi_k3_tensors.h"
-#include "compiler/printable.h"
+#include "schema/printable.h"
 #include "schema/error.h"
 
 namespace k3 {
@@ -78,7 +78,7 @@ class Importer {
       import_layer(static_cast<int64_t>(layer), parts[layer]);
     });
     for (const TensorRow& row : kimi_k3_trunk_rows()) {
-      if (row.place == Place::kInModel) import_tensor(prefix_, row, parts.back());
+      if (row.place == Place::kModel) import_tensor(prefix_, row, parts.back());
     }
 
     Model model;
@@ -99,7 +99,7 @@ class Importer {
     drop_the_rest(model, problems);
     problems.throw_if_any();
     if (padding.parameters > 0) model.dropped.push_back(padding);
-    read_side_files(model);
+    if (checkpoint_.has_data()) read_side_files(model);
     model.config = std::move(config_);
     return model;
   }
@@ -143,26 +143,26 @@ class Importer {
   }
 
   const std::string& shard_path(const CheckpointTensor& tensor) const {
-    return checkpoint_.shards()[static_cast<size_t>(tensor.source.shard)]->path();
+    return checkpoint_.shard_path(tensor.source.shard);
   }
 
   void import_tensor(const std::string& stem, const TensorRow& row, Part& part) {
     const bool padded = row.shape[0] == Width::kKdaHeadsPadded;
-    const std::string name = std::string(stem).append(stem_of(row.place)).append(row.name);
+    const std::string name = stem + std::string(row.name);
     const Shape shape = shape_of(row.shape, config_);
-    const auto found = claim(name, row.dtype(), shape, padded, part.problems);
+    const auto found = claim(name, row.dtype, shape, padded, part.problems);
     if (!found) return;
     TrunkTensor tensor;
     tensor.name = name.substr(prefix_.size());
     tensor.family = row.family;
-    tensor.dtype = row.dtype();
+    tensor.dtype = row.dtype;
     tensor.shape = shape;
     tensor.source = found->source;
-    tensor.may_quantize = row.kind == TensorKind::kMatrix;
-    tensor.format = row.kind == TensorKind::kF32 ? Format::kF32 : Format::kBf16;
+    tensor.may_quantize = row.plan == Plan::kMayQuantize;
+    tensor.format = row.dtype == Dtype::kF32 ? Format::kF32 : Format::kBf16;
     if (padded) {
-      check_padding(*found, shape[0], part.problems);
-      tensor.source.length_bytes = shape[0] * dtype_bytes(row.dtype());
+      if (checkpoint_.has_data()) check_padding(*found, shape[0], part.problems);
+      tensor.source.length_bytes = shape[0] * dtype_bytes(row.dtype);
       part.padding_parameters += found->shape[0] - shape[0];
     }
     part.trunk.push_back(std::move(tensor));

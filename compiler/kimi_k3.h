@@ -14,6 +14,8 @@ bool looks_like_kimi_k3(const Checkpoint& checkpoint);
 // needs, and the counts of what a text model leaves out. The plan fields say "as in the
 // checkpoint". All tensors are checked before anything is reported: throws Error with the first
 // that is missing, surplus or of another type or shape, and with the number of further ones.
+// Of a checkpoint without data, a Model to be counted: no shards, no side files, and the zeros
+// behind A_log unread.
 Model import_kimi_k3(const Checkpoint& checkpoint);
 
 }  // namespace k3

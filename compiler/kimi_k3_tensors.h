@@ -21,10 +21,11 @@ enum class Width : uint8_t {
   kOne,
   kHidden,
   kVocab,
-  kKdaWidth,  // heads x head dim
+  kKda,  // heads x head dim
   kKdaHeads,
   kKdaHeadsPadded,  // A_log: stored with this many entries or more, the rest zero
   kKdaHeadDim,
+  kKdaGateRank,
   kConvKernel,
   kQueryRank,
   kQuery,  // MLA heads x (content + extra)
@@ -34,7 +35,7 @@ enum class Width : uint8_t {
   kMlaValue,      // MLA heads x value
   kDenseInner,
   kExperts,
-  kLatentWidth,
+  kLatent,
   kShared,
   kExpertInner,
   kLatentCodes,   // bytes of packed nibbles
@@ -43,39 +44,36 @@ enum class Width : uint8_t {
   kInnerScales,
 };
 
-// Which layers have a tensor, or that the model itself has it, and in which of their modules.
+// The layers that have a tensor, or the model itself.
 enum class Place : uint8_t {
-  kInModel,
-  kInLayer,
-  kInKda,
-  kInMla,
-  kInGatedMla,  // only with mla_use_output_gate
-  kInDense,
-  kInMoe,
-  kInLatentNorm,  // only with latent_moe_use_norm
+  kModel,
+  kLayer,
+  kKdaLayer,
+  kMlaLayer,
+  kGatedMlaLayer,
+  kDenseLayer,
+  kMoeLayer,
+  kLatentNormLayer,
 };
 
-enum class TensorKind : uint8_t {
-  kMatrix,  // bf16; may be quantized
-  kBf16,    // stays as it is
-  kF32,     // stays as it is
-};
+using Widths = std::array<Width, Shape::kMaxRank>;  // outermost first; kNone behind the last
+
+enum class Plan : bool { kExact, kMayQuantize };  // TrunkTensor::may_quantize
 
 struct TensorRow {
-  std::string_view name;  // behind the layer's and the place's stems
+  std::string_view name;  // behind "model.layers.N." or, for kModel, behind the prefix
   Place place;
   Family family;
-  TensorKind kind;
-  std::array<Width, 3> shape;
-
-  Dtype dtype() const { return kind == TensorKind::kF32 ? Dtype::kF32 : Dtype::kBf16; }
+  Dtype dtype;
+  Plan plan;
+  Widths shape;
 };
 
 // One of an expert's tensors, named behind "model.layers.N.block_sparse_moe.experts.E.".
 struct ExpertRow {
   std::string_view name;
   Dtype dtype;
-  std::array<Width, 3> shape;
+  Widths shape;
 };
 
 // All tensors of the text model but the routed experts'.
@@ -84,12 +82,9 @@ std::span<const TensorRow> kimi_k3_trunk_rows();
 // Whether a layer has the tensors of a place.
 bool has_place(const ModelConfig& config, const LayerConfig& layer, Place place);
 
-// What names of a place start with behind "model.layers.N.": "self_attn." and the like.
-std::string_view stem_of(Place place);
-
 // An expert's tensors in the order of Expert::sources: six for mxfp4, three for bf16.
 std::span<const ExpertRow> kimi_k3_expert_rows(Format format);
 
-Shape shape_of(const std::array<Width, 3>& widths, const ModelConfig& config);
+Shape shape_of(const Widths& widths, const ModelConfig& config);
 
 }  // namespace k3

@@ -2,6 +2,8 @@
 
 #include <xxhash.h>
 
+#include <cstdio>
+
 #include "schema/error.h"
 
 namespace k3 {
@@ -16,6 +18,12 @@ struct Xxh3Stream::State {
 
 uint64_t xxh3(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+std::string hex_digits(uint64_t hash) {
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+  return digits;
 }
 
 Xxh3Stream::Xxh3Stream() : state_(std::make_unique<State>()) {

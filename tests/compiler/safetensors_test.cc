@@ -1,4 +1,4 @@
-#include "compiler/safetensors.h"
+#include "schema/safetensors.h"
 
 #include <gtest/gtest.h>
 

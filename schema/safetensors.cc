@@ -5,18 +5,18 @@
 // grammar is checked token by token while reading. Then the tensors are put in the order of their
 // offsets, where one comparison a tensor (each begins where its predecessor ended, the first at
 // zero, the last at the file's end) excludes holes, overlaps, shared ranges and surplus bytes.
-#include "compiler/safetensors.h"
+#include "schema/safetensors.h"
 
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <unordered_map>
 
-#include "compiler/json_scanner.h"
-#include "compiler/name_table.h"
-#include "compiler/printable.h"
+#include "schema/name_table.h"
 #include "schema/error.h"
 #include "schema/hash.h"
+#include "schema/json_scanner.h"
+#include "schema/printable.h"
 
 namespace k3 {
 namespace {

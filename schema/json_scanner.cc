@@ -1,4 +1,4 @@
-#include "compiler/json_scanner.h"
+#include "schema/json_scanner.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 
 #include <simdjson.h>
 
-#include "compiler/printable.h"
+#include "schema/printable.h"
 
 namespace k3 {
 namespace {

@@ -1,0 +1,249 @@
+// k3 and kimi-linear have the numbers of their releases, nano those of the bundled trained model.
+//
+// mid is for measuring: K3's proportions (latent half of hidden, heads of 128, experts that are
+// whole pages) at a size that no cache holds and a small disk does.
+//
+// odd is for finding faults. In nano, hidden, the KDA width and others are all 256, so a buffer of
+// the wrong width passes. Here no two widths are equal and none is a multiple of 160, the block of
+// the integer formats, or of a vector register; rows start at odd addresses. The inner width is one
+// band of 256 and a rest, experts are one more than K3's, three layers of which one is MLA have a
+// dense FFN, the map ends K, M, M as K3's ends M, M, and AttnRes blocks leave a rest of two layers.
+// The scalars that K3 shares with nano (SiTU's caps, the decay bound, the scaling factor, epsilon)
+// are others, so that a constant in place of the config shows.
+#include "compiler/synth_presets.h"
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "schema/error.h"
+
+namespace k3 {
+namespace {
+
+// One letter a layer, as census prints them: K is KDA, M is MLA, lower case has a dense FFN.
+std::vector<LayerConfig> layers_of(std::string_view map) {
+  std::vector<LayerConfig> layers;
+  for (const char letter : map) {
+    layers.push_back(
+        {.attention = letter == 'K' || letter == 'k' ? AttentionKind::kKda : AttentionKind::kMla,
+         .ffn = letter == 'k' || letter == 'm' ? FfnKind::kDense : FfnKind::kMoe});
+  }
+  return layers;
+}
+
+// What follows from the other numbers, or is in no config.json.
+SynthPreset completed(SynthPreset preset) {
+  ModelConfig& config = preset.config;
+  config.low_rank_norm_epsilon = config.rms_norm_epsilon;
+  config.qk_norm_epsilon = 1e-6;
+  config.renormalize = true;
+  config.bos_token_id = preset.first_special_id();
+  config.eos_token_id = preset.first_special_id() + kEosSpecial;
+  config.pad_token_id = config.vocab_size - 1;
+  return preset;
+}
+
+std::array<SynthPreset, 5> make_presets() {
+  return {{
+      {.name = "k3",
+       .summary = "Kimi K3 as released: 96 shards, 1.56 TB",
+       .special_tokens = 256,
+       .a_log_entries = 128,
+       .context_length = 1048576,
+       .has_vision = true,
+       .config = {.hidden_size = 7168,
+                  .vocab_size = 163840,
+                  .layers = layers_of("kKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKM"
+                                      "KKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMM"),
+                  .rms_norm_epsilon = 1e-5,
+                  .kda_heads = 96,
+                  .kda_head_dim = 128,
+                  .conv_kernel = 4,
+                  .decay_lower_bound = -5.0,
+                  .kda_gate_rank = {},
+                  .mla_heads = 96,
+                  .q_lora_rank = 1536,
+                  .kv_lora_rank = 512,
+                  .qk_content_dim = 128,
+                  .qk_extra_dim = 64,
+                  .v_head_dim = 128,
+                  .mla_output_gate = true,
+                  .dense_intermediate_size = 33792,
+                  .activation = Activation::kSitu,
+                  .situ_beta = 4.0,
+                  .situ_linear_beta = 25.0,
+                  .experts = 896,
+                  .experts_per_token = 16,
+                  .expert_intermediate_size = 3072,
+                  .shared_experts = 2,
+                  .latent_size = 3584,
+                  .latent_norm = true,
+                  .routed_scaling_factor = 1.0,
+                  .attention_residual_block = 12}},
+      {.name = "kimi-linear",
+       .summary = "Kimi-Linear-48B-A3B as released: 98 GB in 20 shards",
+       .family = SynthFamily::kKimiLinear,
+       .special_tokens = 256,
+       .a_log_entries = 32,
+       .context_length = 1048576,
+       .config = {.hidden_size = 2304,
+                  .vocab_size = 163840,
+                  .layers = layers_of("kKKMKKKMKKKMKKKMKKKMKKKMKKM"),
+                  .rms_norm_epsilon = 1e-5,
+                  .kda_heads = 32,
+                  .kda_head_dim = 128,
+                  .conv_kernel = 4,
+                  .decay_lower_bound = {},
+                  .kda_gate_rank = 128,
+                  .mla_heads = 32,
+                  .q_lora_rank = {},
+                  .kv_lora_rank = 512,
+                  .qk_content_dim = 128,
+                  .qk_extra_dim = 64,
+                  .v_head_dim = 128,
+                  .dense_intermediate_size = 9216,
+                  .activation = Activation::kSilu,
+                  .experts = 256,
+                  .experts_per_token = 8,
+                  .expert_intermediate_size = 1024,
+                  .shared_experts = 1,
+                  .latent_size = {},
+                  .routed_scaling_factor = 2.446,
+                  .attention_residual_block = {}}},
+      {.name = "nano",
+       .summary = "the shapes of examples/nano: 16 MB in 9 shards",
+       .special_tokens = 16,
+       .a_log_entries = 64,
+       .context_length = 4096,
+       .sorts_by_name = true,
+       .adds_bos = true,
+       .config = {.hidden_size = 256,
+                  .vocab_size = 2048,
+                  .layers = layers_of("kKKMKKKM"),
+                  .rms_norm_epsilon = 1e-5,
+                  .kda_heads = 4,
+                  .kda_head_dim = 64,
+                  .conv_kernel = 4,
+                  .decay_lower_bound = -5.0,
+                  .kda_gate_rank = {},
+                  .mla_heads = 4,
+                  .q_lora_rank = 96,
+                  .kv_lora_rank = 64,
+                  .qk_content_dim = 32,
+                  .qk_extra_dim = 16,
+                  .v_head_dim = 32,
+                  .mla_output_gate = true,
+                  .dense_intermediate_size = 512,
+                  .activation = Activation::kSitu,
+                  .situ_beta = 4.0,
+                  .situ_linear_beta = 25.0,
+                  .experts = 64,
+                  .experts_per_token = 4,
+                  .expert_intermediate_size = 64,
+                  .shared_experts = 2,
+                  .latent_size = 128,
+                  .latent_norm = true,
+                  .routed_scaling_factor = 1.0,
+                  .attention_residual_block = 3}},
+      {.name = "mid",
+       .summary = "K3's proportions beyond any cache: 4.0 GB in 14 shards",
+       .special_tokens = 256,
+       .a_log_entries = 128,
+       .context_length = 131072,
+       .config = {.hidden_size = 1024,
+                  .vocab_size = 32768,
+                  .layers = layers_of("kKKMKKKMKKKMM"),
+                  .rms_norm_epsilon = 1e-5,
+                  .kda_heads = 8,
+                  .kda_head_dim = 128,
+                  .conv_kernel = 4,
+                  .decay_lower_bound = -5.0,
+                  .kda_gate_rank = {},
+                  .mla_heads = 8,
+                  .q_lora_rank = 384,
+                  .kv_lora_rank = 256,
+                  .qk_content_dim = 128,
+                  .qk_extra_dim = 64,
+                  .v_head_dim = 128,
+                  .mla_output_gate = true,
+                  .dense_intermediate_size = 4096,
+                  .activation = Activation::kSitu,
+                  .situ_beta = 4.0,
+                  .situ_linear_beta = 25.0,
+                  .experts = 720,
+                  .experts_per_token = 16,
+                  .expert_intermediate_size = 512,
+                  .shared_experts = 2,
+                  .latent_size = 512,
+                  .latent_norm = true,
+                  .routed_scaling_factor = 1.0,
+                  .attention_residual_block = 4}},
+      {.name = "odd",
+       .summary = "every width different, 897 experts: 125 MB in 7 shards",
+       .special_tokens = 24,
+       .a_log_entries = 52,
+       .context_length = 2000,
+       .adds_bos = true,
+       .config = {.hidden_size = 219,
+                  .vocab_size = 1187,
+                  .layers = layers_of("kmkKMM"),
+                  .rms_norm_epsilon = 2e-5,
+                  .kda_heads = 7,
+                  .kda_head_dim = 52,
+                  .conv_kernel = 4,
+                  .decay_lower_bound = -4.5,
+                  .kda_gate_rank = {},
+                  .mla_heads = 5,
+                  .q_lora_rank = 110,
+                  .kv_lora_rank = 72,
+                  .qk_content_dim = 28,
+                  .qk_extra_dim = 13,
+                  .v_head_dim = 34,
+                  .mla_output_gate = true,
+                  .dense_intermediate_size = 371,
+                  .activation = Activation::kSitu,
+                  .situ_beta = 3.5,
+                  .situ_linear_beta = 20.5,
+                  .experts = 897,
+                  .experts_per_token = 6,
+                  .expert_intermediate_size = 288,
+                  .shared_experts = 2,
+                  .latent_size = 96,
+                  .latent_norm = true,
+                  .routed_scaling_factor = 1.25,
+                  .attention_residual_block = 4}},
+  }};
+}
+
+}  // namespace
+
+std::span<const SynthPreset> synth_presets() {
+  static const std::array<SynthPreset, 5> presets = [] {
+    auto made = make_presets();
+    for (SynthPreset& preset : made) preset = completed(std::move(preset));
+    return made;
+  }();
+  return presets;
+}
+
+const SynthPreset& find_synth_preset(std::string_view name) {
+  std::string names;
+  for (const SynthPreset& preset : synth_presets()) {
+    if (preset.name == name) return preset;
+    names.append(names.empty() ? "" : ", ").append(preset.name);
+  }
+  throw Error("preset ", name, ": unknown, expected one of ", names);
+}
+
+SynthPreset with_layers(const SynthPreset& preset, int64_t layers) {
+  const auto most = static_cast<int64_t>(preset.config.layers.size());
+  if (layers < 1 || layers > most) {
+    throw Error("layers: is ", layers, ", expected 1 to ", most, " for the preset ", preset.name);
+  }
+  SynthPreset shorter = preset;
+  shorter.config.layers.resize(static_cast<size_t>(layers));
+  return shorter;
+}
+
+}  // namespace k3

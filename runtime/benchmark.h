@@ -1,0 +1,42 @@
+// Speed of a pack on this machine: tokens per second, and for each operation the bytes it reads
+// against what memory gives.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/forward.h"
+#include "runtime/timed_backend.h"
+
+namespace k3 {
+
+struct BenchmarkOptions {
+  int64_t prompt_tokens = 64;
+  int64_t new_tokens = 32;
+  int rounds = 5;
+};
+
+// Tokens per second over the rounds.
+struct Rate {
+  double median = 0;
+  double least = 0;
+  double most = 0;
+};
+
+struct BenchmarkResult {
+  double read_bandwidth = 0;  // bytes per second, measured in this run
+  Rate prefill;
+  Rate decode;
+  OperationCosts prefill_costs;  // of all rounds
+  OperationCosts decode_costs;
+  double prefill_seconds = 0;  // of all rounds, what the costs' shares refer to
+  double decode_seconds = 0;
+};
+
+// Runs rounds of prefill and greedy decode on ids drawn from a fixed sequence, after one round of
+// warming up.
+BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Backend& backend,
+                              int64_t chunk_tokens, const BenchmarkOptions& options);
+
+}  // namespace k3

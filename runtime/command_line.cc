@@ -1,0 +1,177 @@
+#include "runtime/command_line.h"
+
+#include <tbb/global_control.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <charconv>
+#include <functional>
+#include <iostream>
+#include <memory>
+
+#include "runtime/bench.h"
+#include "runtime/eval.h"
+#include "runtime/run.h"
+#include "schema/error.h"
+
+namespace k3 {
+namespace {
+
+// A sub-command: `add` declares its flags on `app` and returns what runs it.
+struct SubCommand {
+  const char* name;
+  const char* summary;
+  std::function<void()> (*add)(CLI::App& app);
+};
+
+void add_load_flags(CLI::App& app, LoadOptions& load) {
+  app.add_option("pack", load.pack_path, "The .k3pack to run")->required();
+  app.add_option("--backend", load.backend,
+                 "cpu: the exact numerics, the same bits on every machine and at any thread count; "
+                 "reference: float activations and double sums, slow, for comparison")
+      ->capture_default_str();
+  app.add_option(
+         "--chunk-tokens", load.chunk_tokens,
+         "Most prompt tokens that pass the layers together; changes speed and memory, not results")
+      ->capture_default_str();
+  app.add_option("--expert-cache-gb", load.expert_cache_gb,
+                 "Memory for routed experts, in 10^9 bytes (default: nine tenths of what is free)");
+  app.add_flag("!--no-verify", load.verify, "Do not check the hashes of what is read");
+}
+
+std::vector<int32_t> parse_ids(const std::string& text) {
+  std::vector<int32_t> ids;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at < end) {
+    if (*at == ',' || *at == ' ') {
+      ++at;
+      continue;
+    }
+    int32_t id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error != std::errc()) {
+      throw Error("--ids: \"", text, "\" is not a list of token ids such as 2032,84,263");
+    }
+    ids.push_back(id);
+    at = next;
+  }
+  if (ids.empty()) throw Error("--ids: the list is empty");
+  return ids;
+}
+
+std::function<void()> add_run(CLI::App& app) {
+  auto options = std::make_shared<RunOptions>();
+  auto ids = std::make_shared<std::string>();
+  add_load_flags(app, options->load);
+  auto* prompt = app.add_option("-p,--prompt", options->prompt, "Text to continue");
+  auto* file =
+      app.add_option("--prompt-file", options->prompt_path, "File with the text to continue");
+  auto* list = app.add_option("--ids", *ids, "Token ids to continue, fed as they are: 2032,84,263");
+  prompt->excludes(file)->excludes(list);
+  file->excludes(list);
+  app.add_option("-n,--max-new-tokens", options->generate.max_new_tokens, "Most tokens to generate")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--temperature", options->generate.sampling.temperature,
+                 "0: the most likely token; the vendor's advice for K3 is 1.0 with --top-p 0.95")
+      ->capture_default_str();
+  app.add_option("--top-p", options->generate.sampling.top_p,
+                 "Draw from the fewest most likely tokens whose probabilities reach this sum")
+      ->capture_default_str();
+  app.add_option("--seed", options->generate.sampling.seed, "Seed of the draws")
+      ->capture_default_str();
+  app.add_option("--stop", options->generate.stop,
+                 "End before this text; may be given several times")
+      ->expected(1)
+      ->take_all();
+  auto* chat = app.add_flag("--chat", options->chat,
+                            "The prompt is a user's message in K3's message format");
+  app.add_option("--system", options->system, "A system message before it")->needs(chat);
+  app.add_flag("--instruct", options->instruct, "Answer without a think channel")->needs(chat);
+  chat->excludes(list);
+  app.add_option("--dump", options->dump_path,
+                 "Write ids, logits, hidden, route_ids and route_weights of every position to this "
+                 "safetensors file");
+  app.add_option("--save-state", options->save_state_path, "Write the sequence's state at the end");
+  app.add_option("--load-state", options->load_state_path,
+                 "Continue from a state written by --save-state");
+  app.add_flag("--json", options->json, "Write one JSON object instead of streaming text");
+  return [options, ids] {
+    if (!ids->empty()) options->ids = parse_ids(*ids);
+    run(*options, std::cout);
+  };
+}
+
+std::function<void()> add_eval(CLI::App& app) {
+  auto options = std::make_shared<EvalCommandOptions>();
+  add_load_flags(app, options->load);
+  app.add_option("--text", options->text_paths,
+                 "Texts: plain files, or .jsonl with one document a line in \"text\"")
+      ->required();
+  app.add_option("--against", options->against_path,
+                 "Another pack of the same model: report KL(other || this) on the same tokens");
+  app.add_option("--against-backend", options->against_backend, "The backend that runs it")
+      ->capture_default_str();
+  app.add_option("--window-tokens", options->eval.window_tokens,
+                 "Tokens of a window; each starts from a fresh state")
+      ->capture_default_str();
+  app.add_option("--max-kl", options->max_kl,
+                 "Exit with status 1 when the mean KL is above this, in nats");
+  app.add_option("--receipt", options->receipt_path, "Write the result for `k3c attach`");
+  app.add_flag("--json", options->json, "Write the result as JSON");
+  app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
+  return [options] { eval(*options, std::cout, std::cerr); };
+}
+
+std::function<void()> add_bench(CLI::App& app) {
+  auto options = std::make_shared<BenchOptions>();
+  add_load_flags(app, options->load);
+  app.add_option("--prompt-tokens", options->benchmark.prompt_tokens, "Tokens of the prefill")
+      ->capture_default_str();
+  app.add_option("--new-tokens", options->benchmark.new_tokens, "Tokens decoded one by one")
+      ->capture_default_str();
+  app.add_option("--rounds", options->benchmark.rounds, "Measured rounds, after one of warming up")
+      ->capture_default_str();
+  app.add_flag("--json", options->json, "Write the result as JSON");
+  return [options] { bench(*options, std::cout); };
+}
+
+constexpr std::array<SubCommand, 3> kSubCommands = {{
+    {"run", "Generate text from a pack", add_run},
+    {"eval", "Measure perplexity on texts, and the distance to another pack", add_eval},
+    {"bench", "Measure speed, per operation and against this machine's memory", add_bench},
+}};
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  CLI::App app("Runs .k3pack files: Kimi K3 models that k3c has compiled.", "k3exec");
+  app.set_version_flag("--version", "k3exec " K3_VERSION);
+  app.require_subcommand(1);
+  int threads = 0;
+  app.add_option("--threads", threads,
+                 "Threads to compute with (default: all cores); changes no result")
+      ->check(CLI::Range(1, 4096));
+  app.fallthrough();
+  std::function<void()> chosen;
+  for (const SubCommand& command : kSubCommands) {
+    CLI::App* sub = app.add_subcommand(command.name, command.summary);
+    sub->fallthrough();
+    sub->callback([&chosen, work = command.add(*sub)] { chosen = work; });
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  std::unique_ptr<tbb::global_control> limit;
+  if (threads > 0) {
+    limit = std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism,
+                                                  static_cast<size_t>(threads));
+  }
+  chosen();
+  return 0;
+}
+
+}  // namespace k3

@@ -1,0 +1,191 @@
+#include "runtime/eval.h"
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "runtime/text_input.h"
+#include "schema/error.h"
+#include "schema/hash.h"
+#include "schema/json_writer.h"
+
+namespace k3 {
+namespace {
+
+EvalText tokenized(const TextFile& file, const Tokenizer& tokenizer) {
+  EvalText text{.name = file.name, .xxh3 = file.xxh3, .documents = {}};
+  for (const std::string& document : file.documents) {
+    std::vector<int32_t>& ids = text.documents.emplace_back();
+    if (tokenizer.adds_bos()) ids.push_back(tokenizer.bos_id());
+    const std::vector<int32_t> encoded = tokenizer.encode(document);
+    ids.insert(ids.end(), encoded.begin(), encoded.end());
+  }
+  return text;
+}
+
+// Two packs can be compared when the same ids mean the same text and the routing is by the same
+// experts.
+void check_comparable(const PackReader& pack, const PackReader& other) {
+  if (pack.side_file("tiktoken.model") != other.side_file("tiktoken.model") ||
+      pack.config().vocab_size != other.config().vocab_size) {
+    throw Error(other.path(), ": has another vocabulary than ", pack.path());
+  }
+  if (pack.config().layers != other.config().layers ||
+      pack.config().experts_per_token != other.config().experts_per_token) {
+    throw Error(other.path(), ": has other layers than ", pack.path());
+  }
+}
+
+// The mean over all positions of all texts.
+double mean_kl(const std::vector<EvalResult>& results) {
+  double sum = 0;
+  int64_t positions = 0;
+  for (const EvalResult& result : results) {
+    sum += result.comparison->kl.mean * static_cast<double>(result.positions);
+    positions += result.positions;
+  }
+  return sum / static_cast<double>(positions);
+}
+
+void write_estimate(JsonWriter& json, std::string_view name, const Estimate& estimate) {
+  json.key(name);
+  json.begin_object();
+  json.member("mean", estimate.mean);
+  json.member("low", estimate.low);
+  json.member("high", estimate.high);
+  json.end_object();
+}
+
+void write_result(JsonWriter& json, const EvalResult& result) {
+  json.begin_object();
+  json.member("text", result.name);
+  json.member("text_xxh3", hex_digits(result.text_xxh3));
+  json.member("documents", result.documents);
+  json.member("windows", result.windows);
+  json.member("positions", result.positions);
+  write_estimate(json, "nll_per_token", result.nll);
+  json.member("perplexity", std::exp(result.nll.mean));
+  if (result.comparison) {
+    const Comparison& c = *result.comparison;
+    write_estimate(json, "kl", c.kl);
+    json.member("kl_median", c.kl_median);
+    json.member("kl_p99", c.kl_p99);
+    json.member("kl_max", c.kl_max);
+    write_estimate(json, "top1_agreement", c.top1_agreement);
+    write_estimate(json, "against_nll_per_token", c.other_nll);
+    json.member("flipped_experts", c.flipped_experts);
+    json.member("flipped_token_layers", c.flipped_token_layers);
+  }
+  json.end_object();
+}
+
+// The receipt: no path, host or time in it, so that it says the same wherever it was measured.
+std::string receipt_text(const EvalCommandOptions& options, const PackReader& pack,
+                         const PackReader* other, const std::vector<EvalResult>& results) {
+  std::ostringstream text;
+  JsonWriter json(text, 2);
+  json.begin_object();
+  json.member("kind", "k3eval");
+  json.member("version", 1);
+  json.member("pack_payload_xxh3", hex_digits(pack.payload_xxh3()));
+  json.member("backend", options.load.backend);
+  if (other != nullptr) {
+    json.member("against_payload_xxh3", hex_digits(other->payload_xxh3()));
+    json.member("against_backend", options.against_backend);
+    json.member("mean_kl", mean_kl(results));
+  }
+  json.member("window_tokens", options.eval.window_tokens);
+  json.member("resamples", options.eval.resamples);
+  json.key("texts");
+  json.begin_array();
+  for (const EvalResult& result : results) write_result(json, result);
+  json.end_array();
+  json.end_object();
+  text << '\n';
+  return std::move(text).str();
+}
+
+void print_table(const std::vector<EvalResult>& results, std::ostream& out) {
+  char line[256];
+  std::snprintf(line, sizeof line, "%-20s %9s %10s %23s %10s\n", "text", "documents", "positions",
+                "nll per token [95 %]", "perplexity");
+  out << line;
+  for (const EvalResult& r : results) {
+    std::snprintf(line, sizeof line, "%-20s %9lld %10lld   %.4f [%.4f, %.4f] %10.3f\n",
+                  r.name.c_str(), static_cast<long long>(r.documents),
+                  static_cast<long long>(r.positions), r.nll.mean, r.nll.low, r.nll.high,
+                  std::exp(r.nll.mean));
+    out << line;
+  }
+  if (!results.front().comparison) return;
+  std::snprintf(line, sizeof line, "\n%-20s %30s %9s %9s %8s %9s %9s %9s\n",
+                "against the other pack", "KL in nats [95 %]", "median", "p99", "top-1", "nll +",
+                "flipped", "at all");
+  out << line;
+  for (const EvalResult& r : results) {
+    const Comparison& c = *r.comparison;
+    std::snprintf(line, sizeof line,
+                  "%-20s %10.3e [%.2e, %.2e] %9.2e %9.2e %7.2f%% %+9.5f %8.3f%% %8.3f%%\n",
+                  r.name.c_str(), c.kl.mean, c.kl.low, c.kl.high, c.kl_median, c.kl_p99,
+                  100 * c.top1_agreement.mean, r.nll.mean - c.other_nll.mean,
+                  100 * c.flipped_experts, 100 * c.flipped_token_layers);
+    out << line;
+  }
+  out << "flipped: share of chosen experts the other pack did not choose; at all: share of (token, "
+         "layer) with one\n";
+}
+
+void write_receipt(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text << std::flush;
+  if (!file) throw Error(path, ": cannot write the receipt");
+}
+
+}  // namespace
+
+void eval(const EvalCommandOptions& options, std::ostream& out, std::ostream& progress) {
+  if (options.eval.window_tokens < 2) {
+    throw Error("--window-tokens is ", options.eval.window_tokens, ", expected 2 or more");
+  }
+  if (options.max_kl && options.against_path.empty()) {
+    throw Error("--max-kl needs --against, the pack to measure the distance to");
+  }
+  LoadedModel model(options.load);
+  std::unique_ptr<LoadedModel> other;
+  if (!options.against_path.empty()) {
+    LoadOptions load = options.load;
+    load.pack_path = options.against_path;
+    load.backend = options.against_backend;
+    other = std::make_unique<LoadedModel>(load);
+    check_comparable(model.pack(), other->pack());
+  }
+
+  std::vector<EvalResult> results;
+  for (const std::string& path : options.text_paths) {
+    const EvalText text = tokenized(read_text(path), model.tokenizer());
+    results.push_back(evaluate(model.forward(), other ? &other->forward() : nullptr, text,
+                               options.eval, [&](int64_t positions) {
+                                 if (options.quiet) return;
+                                 progress << '\r' << text.name << ": " << positions << " positions"
+                                          << std::flush;
+                               }));
+    if (!options.quiet) progress << '\n';
+  }
+
+  const std::string receipt =
+      receipt_text(options, model.pack(), other ? &other->pack() : nullptr, results);
+  if (options.json) {
+    out << receipt;
+  } else {
+    print_table(results, out);
+  }
+  if (!options.receipt_path.empty()) write_receipt(options.receipt_path, receipt);
+  if (options.max_kl && mean_kl(results) > *options.max_kl) {
+    throw Error(options.load.pack_path, ": the mean KL is ", mean_kl(results),
+                " nats, --max-kl allows ", *options.max_kl);
+  }
+}
+
+}  // namespace k3

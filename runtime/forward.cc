@@ -1,0 +1,326 @@
+// The Kimi K3 family, top to bottom: embed, layers, output mix, head. The mathematics is that of
+// the released model: latent experts, KDA with a bounded decay, MLA without positions in its
+// absorbed form, attention residuals. What a family lacks (Kimi-Linear has no residual mix, no
+// latent, low-rank gates) its config lacks, and the step is skipped.
+//
+// Each step is one call on the backend with the shapes beside it; nothing here touches a number
+// except to copy it. All steps but the KDA recurrence and the attention over the cache treat tokens
+// one by one, and those two go through the tokens in order, so how a prompt is cut into chunks
+// cannot show in the result.
+
+#include "runtime/forward.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "schema/error.h"
+
+namespace k3 {
+namespace {
+
+void reserve(std::vector<float>& buffer, int64_t tokens, int64_t width) {
+  buffer.resize(static_cast<size_t>(tokens * width));
+}
+
+}  // namespace
+
+Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend, int64_t max_tokens)
+    : weights_(weights),
+      config_(weights.config()),
+      experts_(experts),
+      backend_(backend),
+      max_tokens_(max_tokens) {
+  K3_CHECK(max_tokens > 0);
+  const ModelConfig& c = config_;
+  const int64_t attention_width =
+      std::max({c.kda_width(), c.mla_heads * c.qk_head_dim(), c.mla_heads * c.v_head_dim});
+  const int64_t mlp_width = std::max(c.dense_intermediate_size, c.shared_intermediate_size());
+  const int64_t rank_width = std::max({c.kda_head_dim, c.kda_gate_rank.value_or(0),
+                                       c.q_lora_rank.value_or(0), c.kv_lora_rank + c.qk_extra_dim});
+  Buffers& b = buffers_;
+  for (auto* buffer : {&b.prefix, &b.mixed, &b.normed, &b.branch, &b.shared}) {
+    reserve(*buffer, max_tokens, c.hidden_size);
+  }
+  for (auto* buffer : {&b.q, &b.k, &b.v, &b.conv, &b.gate, &b.attended}) {
+    reserve(*buffer, max_tokens, attention_width);
+  }
+  reserve(b.rank, max_tokens, rank_width);
+  reserve(b.decay, max_tokens, c.kda_width());
+  reserve(b.beta, max_tokens, c.kda_heads);
+  for (auto* buffer : {&b.ffn_gate, &b.ffn_up}) reserve(*buffer, max_tokens, mlp_width);
+  for (auto* buffer : {&b.latent, &b.routed}) reserve(*buffer, max_tokens, c.expert_width());
+  reserve(b.router_logits, max_tokens, c.experts);
+  reserve(b.route_weights, max_tokens, c.experts_per_token);
+  b.route_slots.resize(b.route_weights.size());
+  b.route_source_ids.resize(b.route_weights.size());
+  if (c.attention_residual_block.has_value()) {
+    const auto layers = static_cast<int64_t>(c.layers.size());
+    b.snapshots.resize(static_cast<size_t>(divide_up(layers, *c.attention_residual_block)));
+    for (std::vector<float>& snapshot : b.snapshots) reserve(snapshot, max_tokens, c.hidden_size);
+  }
+}
+
+void Forward::run(std::span<const int32_t> ids, SequenceState& state, float* logits,
+                  ForwardObserver* observer) {
+  const auto tokens = static_cast<int64_t>(ids.size());
+  K3_CHECK(tokens > 0 && tokens <= max_tokens_);
+  for (int32_t id : ids) {
+    if (id < 0 || id >= config_.vocab_size) {
+      throw Error("token id is ", id, ", the model's vocabulary has ", config_.vocab_size);
+    }
+  }
+  Buffers& b = buffers_;
+  live_snapshots_ = 0;
+  backend_.embed(weights_.embedding, ids, b.prefix.data());
+  for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
+    run_layer(static_cast<int64_t>(layer), tokens, state, observer);
+  }
+
+  const float* x = mix_residual(weights_.output_res_norm, weights_.output_res_proj, tokens);
+  backend_.rms_norm(x, weights_.final_norm, tokens, config_.hidden_size, config_.rms_norm_epsilon,
+                    b.normed.data());
+  const auto vocab = static_cast<size_t>(config_.vocab_size);
+  state.last_logits.resize(vocab);
+  if (logits != nullptr) {
+    backend_.matmul(weights_.head, b.normed.data(), tokens, logits);
+    std::copy_n(logits + static_cast<size_t>(tokens - 1) * vocab, vocab, state.last_logits.data());
+    check_finite(logits, tokens * config_.vocab_size, -1);
+  } else {
+    const float* last = b.normed.data() + (tokens - 1) * config_.hidden_size;
+    backend_.matmul(weights_.head, last, 1, state.last_logits.data());
+    check_finite(state.last_logits.data(), config_.vocab_size, -1);
+  }
+  state.ids.insert(state.ids.end(), ids.begin(), ids.end());
+}
+
+void Forward::run_layer(int64_t layer, int64_t tokens, SequenceState& state,
+                        ForwardObserver* observer) {
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const LayerConfig kind = config_.layers[static_cast<size_t>(layer)];
+  LayerState& layer_state = state.layers[static_cast<size_t>(layer)];
+  const int64_t d = config_.hidden_size;
+  const double epsilon = config_.rms_norm_epsilon;
+  Buffers& b = buffers_;
+
+  const float* x = mix_residual(w.attention_res_norm, w.attention_res_proj, tokens);
+  backend_.rms_norm(x, w.input_norm, tokens, d, epsilon, b.normed.data());
+  // At the start of a block the raw stream, not its mix, becomes a snapshot, and the stream starts
+  // again from nothing.
+  bool stream_is_empty = false;
+  if (config_.attention_residual_block && layer % *config_.attention_residual_block == 0) {
+    std::copy_n(b.prefix.data(), tokens * d, b.snapshots[live_snapshots_++].data());
+    stream_is_empty = true;
+  }
+  if (kind.attention == AttentionKind::kKda) {
+    kda_attention(w.kda, tokens, layer_state);
+  } else {
+    mla_attention(w.mla, tokens, state.positions(), layer_state);
+  }
+  if (stream_is_empty) {
+    std::copy_n(b.branch.data(), tokens * d, b.prefix.data());
+  } else {
+    backend_.add(b.prefix.data(), b.branch.data(), tokens * d, b.prefix.data());
+  }
+
+  x = mix_residual(w.mlp_res_norm, w.mlp_res_proj, tokens);
+  backend_.rms_norm(x, w.post_attention_norm, tokens, d, epsilon, b.normed.data());
+  if (kind.ffn == FfnKind::kDense) {
+    mlp(w.dense, tokens, b.normed.data(), b.branch.data());
+  } else {
+    mixture_of_experts(w.moe, layer, tokens, observer);
+  }
+  backend_.add(b.prefix.data(), b.branch.data(), tokens * d, b.prefix.data());
+
+  check_finite(b.prefix.data(), tokens * d, layer);
+  if (observer != nullptr) observer->on_layer(layer, tokens, b.prefix.data());
+}
+
+// What the next sub-layer reads: the stream itself, or its mix with the snapshots once there are
+// any.
+const float* Forward::mix_residual(const float* norm, const float* proj, int64_t tokens) {
+  Buffers& b = buffers_;
+  if (live_snapshots_ == 0) return b.prefix.data();
+  std::vector<const float*> sources;
+  for (size_t i = 0; i < live_snapshots_; ++i) sources.push_back(b.snapshots[i].data());
+  sources.push_back(b.prefix.data());
+  backend_.attention_residual_mix(sources, norm, proj, tokens, config_.hidden_size,
+                                  config_.rms_norm_epsilon, b.mixed.data());
+  return b.mixed.data();
+}
+
+// normed [tokens, d] -> branch [tokens, d]
+void Forward::kda_attention(const KdaWeights& w, int64_t tokens, LayerState& state) {
+  Buffers& b = buffers_;
+  const float* x = b.normed.data();
+  const int64_t width = config_.kda_width();
+  const auto project = [&](const MatrixView& proj, const float* conv, std::vector<float>& window,
+                           std::vector<float>& y) {
+    backend_.matmul(proj, x, tokens, b.conv.data());
+    backend_.short_conv(b.conv.data(), conv, tokens, width, config_.conv_kernel, window.data(),
+                        y.data());
+  };
+  project(w.q_proj, w.q_conv, state.q_window, b.q);
+  project(w.k_proj, w.k_conv, state.k_window, b.k);
+  project(w.v_proj, w.v_conv, state.v_window, b.v);
+  backend_.matmul(w.f_a_proj, x, tokens, b.rank.data());
+  backend_.matmul(w.f_b_proj, b.rank.data(), tokens, b.decay.data());
+  backend_.matmul(w.b_proj, x, tokens, b.beta.data());
+
+  const KdaShape shape{.heads = config_.kda_heads,
+                       .head_dim = config_.kda_head_dim,
+                       .decay_lower_bound = config_.decay_lower_bound,
+                       .qk_norm_epsilon = config_.qk_norm_epsilon};
+  const KdaInputs in{.q = b.q.data(),
+                     .k = b.k.data(),
+                     .v = b.v.data(),
+                     .decay_logits = b.decay.data(),
+                     .beta_logits = b.beta.data(),
+                     .a_log = w.a_log,
+                     .dt_bias = w.dt_bias};
+  backend_.kda(shape, in, tokens, state.kda.data(), b.attended.data());
+
+  if (config_.kda_gate_rank.has_value()) {
+    backend_.matmul(w.g_a_proj, x, tokens, b.rank.data());
+    backend_.matmul(w.g_b_proj, b.rank.data(), tokens, b.gate.data());
+  } else {
+    backend_.matmul(w.g_proj, x, tokens, b.gate.data());
+  }
+  backend_.kda_output_gate(b.attended.data(), w.o_norm, b.gate.data(), tokens, config_.kda_heads,
+                           config_.kda_head_dim, config_.rms_norm_epsilon, b.attended.data());
+  backend_.matmul(w.o_proj, b.attended.data(), tokens, b.branch.data());
+}
+
+// normed [tokens, d] -> branch [tokens, d]; appends to the cache
+void Forward::mla_attention(const MlaWeights& w, int64_t tokens, int64_t first_position,
+                            LayerState& state) {
+  Buffers& b = buffers_;
+  const float* x = b.normed.data();
+  const int64_t latent = config_.kv_lora_rank;
+  const int64_t entry = latent + config_.qk_extra_dim;
+  const double epsilon = config_.low_rank_norm_epsilon;
+  if (config_.q_lora_rank.has_value()) {
+    backend_.matmul(w.q_a_proj, x, tokens, b.rank.data());
+    backend_.rms_norm(b.rank.data(), w.q_a_norm, tokens, *config_.q_lora_rank, epsilon,
+                      b.rank.data());
+    backend_.matmul(w.q_b_proj, b.rank.data(), tokens, b.q.data());
+  } else {
+    backend_.matmul(w.q_proj, x, tokens, b.q.data());
+  }
+
+  // A cache entry is the normed latent followed by the shared extra part as it is: no norm, no
+  // rotation.
+  state.cache.resize(static_cast<size_t>((first_position + tokens) * entry));
+  float* fresh = state.cache.data() + first_position * entry;
+  backend_.matmul(w.kv_a_proj, x, tokens, fresh);
+  for (int64_t t = 0; t < tokens; ++t) {
+    backend_.rms_norm(fresh + t * entry, w.kv_a_norm, 1, latent, epsilon, fresh + t * entry);
+  }
+
+  const MlaShape shape{.heads = config_.mla_heads,
+                       .content_dim = config_.qk_content_dim,
+                       .extra_dim = config_.qk_extra_dim,
+                       .v_dim = config_.v_head_dim,
+                       .latent = latent};
+  backend_.mla_attention(shape, b.q.data(), w.kv_b_proj, state.cache.data(), first_position, tokens,
+                         b.attended.data());
+  if (config_.mla_output_gate) {
+    backend_.matmul(w.g_proj, x, tokens, b.gate.data());
+    backend_.sigmoid_gate(b.attended.data(), b.gate.data(),
+                          tokens * config_.mla_heads * config_.v_head_dim, b.attended.data());
+  }
+  backend_.matmul(w.o_proj, b.attended.data(), tokens, b.branch.data());
+}
+
+// y [tokens, d] = down( glu( gate x, up x ) )
+void Forward::mlp(const MlpWeights& w, int64_t tokens, const float* x, float* y) {
+  Buffers& b = buffers_;
+  const GluRule rule{config_.activation, config_.situ_beta, config_.situ_linear_beta};
+  backend_.matmul(w.gate_proj, x, tokens, b.ffn_gate.data());
+  backend_.matmul(w.up_proj, x, tokens, b.ffn_up.data());
+  backend_.glu(rule, b.ffn_gate.data(), b.ffn_up.data(), tokens * w.gate_proj.rows,
+               b.ffn_gate.data());
+  backend_.matmul(w.down_proj, b.ffn_gate.data(), tokens, y);
+}
+
+// normed [tokens, d] -> branch [tokens, d]
+void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tokens,
+                                 ForwardObserver* observer) {
+  Buffers& b = buffers_;
+  const float* x = b.normed.data();
+  const auto experts = static_cast<int64_t>(w.source_ids.size());
+  const RouterRule rule{.experts_per_token = config_.experts_per_token,
+                        .renormalize = config_.renormalize,
+                        .routed_scaling_factor = config_.routed_scaling_factor};
+  // The router reads the full stream, the experts its latent.
+  backend_.matmul(w.gate, x, tokens, b.router_logits.data());
+  backend_.route(rule, b.router_logits.data(), w.score_bias, w.source_ids.data(), tokens, experts,
+                 b.route_slots.data(), b.route_weights.data(), nullptr);
+  if (observer != nullptr) {
+    const int64_t choices = tokens * config_.experts_per_token;
+    std::transform(
+        b.route_slots.begin(), b.route_slots.begin() + choices, b.route_source_ids.begin(),
+        [&](int32_t slot) { return slot < 0 ? -1 : w.source_ids[static_cast<size_t>(slot)]; });
+    observer->on_routing(layer, tokens, b.route_source_ids.data(), b.route_weights.data());
+  }
+
+  const float* z = x;
+  if (config_.latent_size.has_value()) {
+    backend_.matmul(w.down_proj, x, tokens, b.latent.data());
+    z = b.latent.data();
+  }
+  run_experts(w, tokens, z);
+  if (config_.latent_norm) {  // on the weighted sum, not on each expert
+    backend_.rms_norm(b.routed.data(), w.norm, tokens, config_.expert_width(),
+                      config_.rms_norm_epsilon, b.routed.data());
+  }
+  mlp(w.shared, tokens, x, b.shared.data());
+  const float* routed = b.routed.data();
+  if (config_.latent_size.has_value()) {
+    backend_.matmul(w.up_proj, b.routed.data(), tokens, b.branch.data());
+    routed = b.branch.data();
+  }
+  backend_.add(routed, b.shared.data(), tokens * config_.hidden_size, b.branch.data());
+}
+
+// routed [tokens, l] = the weighted sum of the chosen experts of z [tokens, l], in groups of tokens
+// whose experts the cache can hold at once.
+void Forward::run_experts(const MoeWeights& w, int64_t tokens, const float* z) {
+  Buffers& b = buffers_;
+  const int64_t k = config_.experts_per_token;
+  const int64_t width = config_.expert_width();
+  const RoutedExpertsShape shape{.place = {w.bank->format, width, config_.expert_intermediate_size},
+                                 .activation = config_.activation,
+                                 .situ_beta = config_.situ_beta,
+                                 .situ_linear_beta = config_.situ_linear_beta,
+                                 .fixed_point = w.bank->fixed_point};
+  int64_t begin = 0;
+  while (begin < tokens) {
+    int64_t end = experts_.all_resident() ? tokens : begin;
+    std::set<int32_t> distinct;
+    while (end < tokens) {
+      distinct.insert(b.route_slots.begin() + end * k, b.route_slots.begin() + (end + 1) * k);
+      if (end > begin && static_cast<int64_t>(distinct.size()) > experts_.capacity_experts()) break;
+      ++end;
+    }
+    const std::span slots(b.route_slots.data() + begin * k, static_cast<size_t>((end - begin) * k));
+    backend_.routed_experts(shape, experts_.fetch(*w.bank, slots),
+                            b.route_weights.data() + begin * k, k, z + begin * width, end - begin,
+                            b.routed.data() + begin * width);
+    begin = end;
+  }
+}
+
+// One non-finite value spreads over the whole stream and then into the caches, where it would
+// poison every later token.
+void Forward::check_finite(const float* values, int64_t count, int64_t layer) const {
+  const float* bad =
+      std::find_if_not(values, values + count, [](float value) { return std::isfinite(value); });
+  if (bad == values + count) return;
+  const std::string place =
+      layer < 0 ? "the logits" : "the stream after layer " + std::to_string(layer);
+  throw Error(weights_.pack().path(), ": ", place, ": value ", bad - values, " is ", *bad,
+              ", expected a finite number (backend ", backend_.name(), ")");
+}
+
+}  // namespace k3

@@ -1,0 +1,52 @@
+#include "runtime/loaded_model.h"
+
+#include "runtime/memory_limit.h"
+#include "schema/error.h"
+
+namespace k3 {
+namespace {
+
+// A tenth of what is free stays free: a cache that pushes the trunk out of memory costs more than
+// it saves.
+constexpr double kShareOfFreeMemory = 0.9;
+
+int64_t expert_budget_bytes(const LoadOptions& options) {
+  const auto free_bytes =
+      static_cast<int64_t>(static_cast<double>(available_memory_bytes()) * kShareOfFreeMemory);
+  if (!options.expert_cache_gb) return free_bytes;
+  const double wanted_bytes = *options.expert_cache_gb * 1e9;
+  if (!(wanted_bytes > 0 && wanted_bytes <= static_cast<double>(free_bytes))) {
+    throw Error("--expert-cache-gb is ", *options.expert_cache_gb,
+                ", expected more than 0 and at most ", static_cast<double>(free_bytes) / 1e9,
+                ", which is free here");
+  }
+  return static_cast<int64_t>(wanted_bytes);
+}
+
+Tokenizer load_tokenizer(const PackReader& pack) {
+  return Tokenizer(pack.path(), pack.side_file("tiktoken.model"),
+                   pack.side_file("tokenizer_config.json"), pack.config().vocab_size);
+}
+
+const LoadOptions& checked(const LoadOptions& options) {
+  if (options.chunk_tokens < 1 || options.chunk_tokens > 4096) {
+    throw Error("--chunk-tokens is ", options.chunk_tokens, ", expected 1 to 4096");
+  }
+  return options;
+}
+
+}  // namespace
+
+LoadedModel::LoadedModel(const LoadOptions& options)
+    : pack_(checked(options).pack_path),
+      tokenizer_(load_tokenizer(pack_)),
+      weights_(pack_, options.verify),
+      experts_(pack_, expert_budget_bytes(options), options.verify),
+      backend_(make_backend(options.backend)),
+      forward_(weights_, experts_, *backend_, options.chunk_tokens) {
+  if (!options.verify || !experts_.all_resident()) return;
+  const auto faults = pack_.verify({}, PackReader::Scope::kAroundWeights);
+  if (!faults.empty()) throw Error(faults.front());
+}
+
+}  // namespace k3

@@ -1,0 +1,48 @@
+// A pack made ready to run: opened, checked, in memory, with a backend and its tokenizer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/backend.h"
+#include "runtime/expert_cache.h"
+#include "runtime/forward.h"
+#include "runtime/tokenizer.h"
+#include "runtime/weights.h"
+#include "schema/pack_reader.h"
+
+namespace k3 {
+
+struct LoadOptions {
+  std::string pack_path;
+  std::string backend = "cpu";
+  int64_t chunk_tokens = 64;                   // most tokens that pass the layers together
+  std::optional<double> expert_cache_gb = {};  // empty: what memory allows
+  bool verify = true;  // check hashes: of the trunk now, of an expert when it is read
+};
+
+class LoadedModel {
+ public:
+  // Frame, index and trunk are checked at once; so is every other byte when the whole pack is held
+  // in memory. Otherwise each expert is checked when it is fetched. Throws Error.
+  explicit LoadedModel(const LoadOptions& options);
+
+  const PackReader& pack() const { return pack_; }
+  const Weights& weights() const { return weights_; }
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  Backend& backend() { return *backend_; }
+  ExpertCache& experts() { return experts_; }
+  Forward& forward() { return forward_; }
+
+ private:
+  PackReader pack_;
+  Tokenizer tokenizer_;
+  Weights weights_;
+  ExpertCache experts_;
+  std::unique_ptr<Backend> backend_;
+  Forward forward_;
+};
+
+}  // namespace k3

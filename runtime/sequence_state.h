@@ -1,0 +1,45 @@
+// What one sequence remembers between tokens: KDA matrices and convolution windows, and the MLA
+// cache.
+//
+// KDA state exists only at the position it stands at: it cannot be cut back to a shorter prefix, so
+// a state is either continued or thrown away. Attention-residual snapshots live within one pass
+// over the layers and are not part of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "schema/model_config.h"
+
+namespace k3 {
+
+struct LayerState {
+  // KDA, all zero at the start
+  std::vector<float> q_window, k_window, v_window;  // [taps - 1, H D], oldest first
+  std::vector<float> kda;                           // [H, D, D]: key, value
+  // MLA
+  std::vector<float>
+      cache;  // [positions, latent + extra]: normed latent, then the shared extra part
+};
+
+struct SequenceState {
+  explicit SequenceState(const ModelConfig& config);
+
+  int64_t positions() const { return static_cast<int64_t>(ids.size()); }
+
+  std::vector<int32_t> ids;        // every token that went through, in order
+  std::vector<float> last_logits;  // [vocab] after the last token; empty before the first
+  std::vector<LayerState> layers;
+};
+
+// Writes the state as a safetensors file whose metadata names the pack by payload hash and carries
+// a hash of the data. Written to a neighbour and renamed. Throws Error.
+void save_state(const SequenceState& state, const ModelConfig& config, uint64_t payload_xxh3,
+                const std::string& path);
+
+// Reads a state that save_state wrote for a pack of that payload. Throws Error for another pack, a
+// wrong shape or damage.
+SequenceState load_state(const ModelConfig& config, uint64_t payload_xxh3, const std::string& path);
+
+}  // namespace k3

@@ -1,0 +1,140 @@
+#include "runtime/weights.h"
+
+#include <cstring>
+
+#include "schema/error.h"
+#include "schema/formats/bf16.h"
+
+namespace k3 {
+
+Weights::Weights(const PackReader& pack, bool check_hashes)
+    : pack_(pack), check_hashes_(check_hashes) {
+  const ModelConfig& model = pack.config();
+  const bool residual_mix = model.attention_residual_block.has_value();
+  embedding = matrix("model.embed_tokens.weight");
+  head = matrix("lm_head.weight");
+  final_norm = vector("model.norm.weight");
+  if (residual_mix) {
+    output_res_norm = vector("model.output_attn_res_norm.weight");
+    output_res_proj = vector("model.output_attn_res_proj.weight");
+  }
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const std::string prefix = "model.layers." + std::to_string(i) + ".";
+    LayerWeights layer;
+    layer.input_norm = vector(prefix + "input_layernorm.weight");
+    layer.post_attention_norm = vector(prefix + "post_attention_layernorm.weight");
+    if (residual_mix) {
+      layer.attention_res_norm = vector(prefix + "self_attention_res_norm.weight");
+      layer.attention_res_proj = vector(prefix + "self_attention_res_proj.weight");
+      layer.mlp_res_norm = vector(prefix + "mlp_res_norm.weight");
+      layer.mlp_res_proj = vector(prefix + "mlp_res_proj.weight");
+    }
+    if (model.layers[i].attention == AttentionKind::kKda) {
+      layer.kda = load_kda(prefix + "self_attn.");
+    } else {
+      layer.mla = load_mla(prefix + "self_attn.");
+    }
+    if (model.layers[i].ffn == FfnKind::kDense) {
+      layer.dense = load_mlp(prefix + "mlp.");
+    } else {
+      layer.moe = load_moe(prefix + "block_sparse_moe.", static_cast<int64_t>(i));
+    }
+    layers.push_back(std::move(layer));
+  }
+}
+
+KdaWeights Weights::load_kda(const std::string& prefix) {
+  KdaWeights kda;
+  kda.q_proj = matrix(prefix + "q_proj.weight");
+  kda.k_proj = matrix(prefix + "k_proj.weight");
+  kda.v_proj = matrix(prefix + "v_proj.weight");
+  kda.q_conv = vector(prefix + "q_conv1d.weight");
+  kda.k_conv = vector(prefix + "k_conv1d.weight");
+  kda.v_conv = vector(prefix + "v_conv1d.weight");
+  kda.f_a_proj = matrix(prefix + "f_a_proj.weight");
+  kda.f_b_proj = matrix(prefix + "f_b_proj.weight");
+  kda.b_proj = matrix(prefix + "b_proj.weight");
+  kda.a_log = vector(prefix + "A_log");
+  kda.dt_bias = vector(prefix + "dt_bias");
+  if (config().kda_gate_rank.has_value()) {
+    kda.g_a_proj = matrix(prefix + "g_a_proj.weight");
+    kda.g_b_proj = matrix(prefix + "g_b_proj.weight");
+  } else {
+    kda.g_proj = matrix(prefix + "g_proj.weight");
+  }
+  kda.o_norm = vector(prefix + "o_norm.weight");
+  kda.o_proj = matrix(prefix + "o_proj.weight");
+  return kda;
+}
+
+MlaWeights Weights::load_mla(const std::string& prefix) {
+  MlaWeights mla;
+  if (config().q_lora_rank.has_value()) {
+    mla.q_a_proj = matrix(prefix + "q_a_proj.weight");
+    mla.q_a_norm = vector(prefix + "q_a_layernorm.weight");
+    mla.q_b_proj = matrix(prefix + "q_b_proj.weight");
+  } else {
+    mla.q_proj = matrix(prefix + "q_proj.weight");
+  }
+  mla.kv_a_proj = matrix(prefix + "kv_a_proj_with_mqa.weight");
+  mla.kv_a_norm = vector(prefix + "kv_a_layernorm.weight");
+  mla.kv_b_proj = matrix(prefix + "kv_b_proj.weight");
+  if (config().mla_output_gate) mla.g_proj = matrix(prefix + "g_proj.weight");
+  mla.o_proj = matrix(prefix + "o_proj.weight");
+  return mla;
+}
+
+MlpWeights Weights::load_mlp(const std::string& prefix) {
+  return {.gate_proj = matrix(prefix + "gate_proj.weight"),
+          .up_proj = matrix(prefix + "up_proj.weight"),
+          .down_proj = matrix(prefix + "down_proj.weight")};
+}
+
+MoeWeights Weights::load_moe(const std::string& prefix, int64_t layer) {
+  MoeWeights moe;
+  moe.gate = matrix(prefix + "gate.weight");
+  moe.score_bias = vector(prefix + "gate.e_score_correction_bias");
+  if (config().latent_size.has_value()) {
+    moe.down_proj = matrix(prefix + "routed_expert_down_proj.weight");
+    moe.up_proj = matrix(prefix + "routed_expert_up_proj.weight");
+  }
+  if (config().latent_norm) moe.norm = vector(prefix + "routed_expert_norm.weight");
+  moe.shared = load_mlp(prefix + "shared_experts.");
+  moe.bank = pack_.bank(layer);
+  for (const PackExpert& expert : moe.bank->experts) {
+    moe.source_ids.push_back(static_cast<int32_t>(expert.source_id));
+  }
+  return moe;
+}
+
+// The reader has checked that the tensor exists and that its extent has the length of its format,
+// layout and shape.
+MatrixView Weights::matrix(const std::string& name) {
+  const PackTensor* tensor = pack_.find(name);
+  K3_CHECK(tensor != nullptr && tensor->shape.rank() == 2);
+  AlignedBytes& extent = storage_.emplace_back(tensor->extent.length_bytes);
+  pack_.read(tensor->extent, name, extent.span(), check_hashes_);
+  return view_matrix(tensor->format, tensor->shape[0], tensor->shape[1], extent.data());
+}
+
+const float* Weights::vector(const std::string& name) {
+  const PackTensor* tensor = pack_.find(name);
+  K3_CHECK(tensor != nullptr);
+  AlignedBytes extent(tensor->extent.length_bytes);
+  pack_.read(tensor->extent, name, extent.span(), check_hashes_);
+  if (tensor->format == Format::kBf16) {
+    const int64_t count = tensor->extent.length_bytes / 2;
+    AlignedBytes wide(count * 4);
+    for (int64_t i = 0; i < count; ++i) {
+      uint16_t code = 0;
+      std::memcpy(&code, extent.data() + 2 * i, 2);
+      const float value = decode_bf16(code);
+      std::memcpy(wide.data() + 4 * i, &value, 4);
+    }
+    extent = std::move(wide);
+  }
+  storage_.push_back(std::move(extent));
+  return reinterpret_cast<const float*>(storage_.back().data());
+}
+
+}  // namespace k3

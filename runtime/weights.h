@@ -1,0 +1,102 @@
+// Every tensor of the model by name, as the forward pass reads them. Reading this header is reading
+// the architecture.
+//
+// Matrices stay in the pack's format and are views into extents held here; vectors are widened to
+// float once. Shapes are [outputs, inputs]; d is the hidden size, l the width the routed experts
+// work in, H x D the KDA heads, h the MLA heads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/aligned_bytes.h"
+#include "schema/matrix_view.h"
+#include "schema/model_config.h"
+#include "schema/pack_reader.h"
+
+namespace k3 {
+
+struct KdaWeights {
+  MatrixView q_proj, k_proj, v_proj;                 // [H D, d]
+  const float *q_conv = nullptr, *k_conv = nullptr;  // [H D, taps]
+  const float* v_conv = nullptr;                     // [H D, taps]
+  MatrixView f_a_proj, f_b_proj;                     // [D, d], [H D, D]: decay logits
+  MatrixView b_proj;                                 // [H, d]: beta logits
+  const float* a_log = nullptr;                      // [H]
+  const float* dt_bias = nullptr;                    // [H D]
+  MatrixView g_proj;                                 // [H D, d]: output gate, when it is one matrix
+  MatrixView g_a_proj, g_b_proj;  // [rank, d], [H D, rank]: output gate, when it has a rank
+  const float* o_norm = nullptr;  // [D]
+  MatrixView o_proj;              // [d, H D]
+};
+
+struct MlaWeights {
+  MatrixView q_proj;                 // [h (content + extra), d], when there is no query rank
+  MatrixView q_a_proj, q_b_proj;     // [rank, d], [h (content + extra), rank]
+  const float* q_a_norm = nullptr;   // [rank]
+  MatrixView kv_a_proj;              // [latent + extra, d]
+  const float* kv_a_norm = nullptr;  // [latent]
+  MatrixView kv_b_proj;              // [h (content + v), latent]
+  MatrixView g_proj;                 // [h v, d], when there is an output gate
+  MatrixView o_proj;                 // [d, h v]
+};
+
+// A gated MLP: down( act( gate x, up x ) ).
+struct MlpWeights {
+  MatrixView gate_proj, up_proj;  // [width, d]
+  MatrixView down_proj;           // [d, width]
+};
+
+struct MoeWeights {
+  MatrixView gate;                    // [experts, d]: the router
+  const float* score_bias = nullptr;  // [experts]: for choosing only
+  std::vector<int32_t> source_ids;    // [experts]: the checkpoint's numbers
+  MatrixView down_proj, up_proj;      // [l, d], [d, l], when the experts work in a latent
+  const float* norm = nullptr;        // [l], when latent_norm
+  MlpWeights shared;                  // width shared_experts x expert_intermediate_size
+  const PackBank* bank = nullptr;     // the routed experts, fetched by ExpertCache
+};
+
+struct LayerWeights {
+  const float* input_norm = nullptr;           // [d]
+  const float* post_attention_norm = nullptr;  // [d]
+  const float *attention_res_norm = nullptr,
+              *attention_res_proj = nullptr;                     // [d], with attention residuals
+  const float *mlp_res_norm = nullptr, *mlp_res_proj = nullptr;  // [d], with attention residuals
+  KdaWeights kda;                                                // when layers[i].attention is kKda
+  MlaWeights mla;                                                // when kMla
+  MlpWeights dense;                                              // when layers[i].ffn is kDense
+  MoeWeights moe;                                                // when kMoe
+};
+
+class Weights {
+ public:
+  // Reads every tensor but the routed experts. With `check_hashes` each extent's hash is checked on
+  // the way.
+  Weights(const PackReader& pack, bool check_hashes);
+
+  const ModelConfig& config() const { return pack_.config(); }
+  const PackReader& pack() const { return pack_; }
+
+  MatrixView embedding;                    // [vocab, d]
+  MatrixView head;                         // [vocab, d]
+  const float* final_norm = nullptr;       // [d]
+  const float* output_res_norm = nullptr;  // [d], with attention residuals
+  const float* output_res_proj = nullptr;  // [d], with attention residuals
+  std::vector<LayerWeights> layers;
+
+ private:
+  MatrixView matrix(const std::string& name);
+  const float* vector(const std::string& name);
+  KdaWeights load_kda(const std::string& prefix);
+  MlaWeights load_mla(const std::string& prefix);
+  MlpWeights load_mlp(const std::string& prefix);
+  MoeWeights load_moe(const std::string& prefix, int64_t layer);
+
+  const PackReader& pack_;
+  bool check_hashes_;
+  std::vector<AlignedBytes> storage_;
+};
+
+}  // namespace k3

@@ -1,0 +1,26 @@
+// Compares floats by their bits. Which NaN a NaN is, is no part of the numeric contract.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace k3 {
+
+inline testing::AssertionResult same_bits(const std::vector<float>& got,
+                                          const std::vector<float>& want) {
+  if (got.size() != want.size()) return testing::AssertionFailure() << "sizes differ";
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isnan(got[i]) && std::isnan(want[i])) continue;
+    if (std::bit_cast<uint32_t>(got[i]) != std::bit_cast<uint32_t>(want[i])) {
+      return testing::AssertionFailure()
+             << "value " << i << " is " << got[i] << ", expected " << want[i];
+    }
+  }
+  return testing::AssertionSuccess();
+}
+
+}  // namespace k3

@@ -1,0 +1,30 @@
+// Runs the CPU kernels on one chosen instruction set, to compare the bits of all of them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "hwy/highway.h"
+
+namespace k3 {
+
+// The instruction sets of this machine that kernels may be compiled for, the portable code first.
+inline std::vector<int64_t> testable_targets() {
+  std::vector<int64_t> targets = {HWY_SCALAR};
+  for (const int64_t target : {HWY_NEON, HWY_SSE4, HWY_AVX2, HWY_AVX3}) {
+    if ((hwy::SupportedTargets() & target) != 0) targets.push_back(target);
+  }
+  return targets;
+}
+
+// Holds every kernel to `target` (or the portable code, where a file has no copy for it) while it
+// lives.
+class ForcedTarget {
+ public:
+  explicit ForcedTarget(int64_t target) { hwy::GetChosenTarget().Update(target); }
+  ~ForcedTarget() { hwy::GetChosenTarget().DeInit(); }
+  ForcedTarget(const ForcedTarget&) = delete;
+  ForcedTarget& operator=(const ForcedTarget&) = delete;
+};
+
+}  // namespace k3
