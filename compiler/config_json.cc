@@ -12,9 +12,9 @@
 #include <utility>
 #include <variant>
 
-#include "schema/printable.h"
 #include "schema/error.h"
 #include "schema/file.h"
+#include "schema/printable.h"
 
 namespace k3 {
 

@@ -21,8 +21,8 @@
 
 #include "compiler/kimi_k3_config.h"
 #include "compiler/kimi_k3_tensors.h"
-#include "schema/printable.h"
 #include "schema/error.h"
+#include "schema/printable.h"
 
 namespace k3 {
 namespace {
