@@ -5,11 +5,11 @@
 //
 // odd is for finding faults. In nano, hidden, the KDA width and others are all 256, so a buffer of
 // the wrong width passes. Here no two widths are equal and none is a multiple of 160, the block of
-// the integer formats, or of a vector register; rows start at odd addresses. The inner width is one
-// band of 256 and a rest, experts are one more than K3's, three layers of which one is MLA have a
-// dense FFN, the map ends K, M, M as K3's ends M, M, and AttnRes blocks leave a rest of two layers.
-// The scalars that K3 shares with nano (SiTU's caps, the decay bound, the scaling factor, epsilon)
-// are others, so that a constant in place of the config shows.
+// the integer formats; the residual stream has an odd number of channels. The inner width is one
+// band of 256 and a rest, experts are one more than K3's, three layers, one of them MLA, have a
+// dense FFN, the map ends K, M, M, and the last AttnRes block is half one. The scalars that K3
+// shares with nano (SiTU's caps, the decay bound, the scaling factor, epsilon) are others, so that
+// a constant in place of the config shows.
 #include "compiler/synth_presets.h"
 
 #include <array>
@@ -180,7 +180,7 @@ std::array<SynthPreset, 5> make_presets() {
                   .routed_scaling_factor = 1.0,
                   .attention_residual_block = 4}},
       {.name = "odd",
-       .summary = "every width different, 897 experts: 125 MB in 7 shards",
+       .summary = "every width different, 897 experts: 128 MB in 7 shards",
        .special_tokens = 24,
        .a_log_entries = 52,
        .context_length = 2000,
