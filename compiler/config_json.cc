@@ -12,9 +12,9 @@
 #include <utility>
 #include <variant>
 
-#include "schema/printable.h"
 #include "schema/error.h"
 #include "schema/file.h"
+#include "schema/printable.h"
 
 namespace k3 {
 
@@ -206,6 +206,14 @@ void ConfigObject::require_text(std::string_view name, std::string_view wanted) 
   if (value != wanted) {
     fail(name, joined("is \"", printable(value), "\", only \"", wanted, "\" is implemented"));
   }
+}
+
+void ConfigObject::require_off(std::string_view name) const {
+  const ConfigValue* found = find_member(*value_, name);
+  if (found == nullptr || std::holds_alternative<std::monostate>(found->value)) return;
+  const bool* flag = std::get_if<bool>(&found->value);
+  if (flag != nullptr && !*flag) return;
+  fail(name, "is set, this family of models is only implemented without it");
 }
 
 }  // namespace k3
