@@ -83,6 +83,8 @@ void print_outcome(const CompileRequest& request, const PackIndex& index, const 
     outcome.payload_xxh3 ? json.value(format_hash(*outcome.payload_xxh3)) : json.null();
     json.key("rows");
     write_rows(rows, json);
+    json.key("memory_to_run");
+    write_memory(memory_need(index.content), json);
     json.key("dropped");
     json.begin_array();
     for (const Dropped& dropped : model.dropped) {
@@ -104,6 +106,7 @@ void print_outcome(const CompileRequest& request, const PackIndex& index, const 
               << format_count(dropped.parameters) << " parameters, " << format_count(dropped.bytes)
               << " bytes\n";
   }
+  print_memory(memory_need(index.content), std::cout);
   std::cout << (request.output.empty() ? "pack" : request.output) << ": "
             << format_count(outcome.file_bytes) << " bytes";
   if (outcome.payload_xxh3) std::cout << ", payload " << format_hash(*outcome.payload_xxh3);

@@ -211,4 +211,12 @@ void ConfigObject::require_text(std::string_view name, std::string_view wanted) 
   }
 }
 
+void ConfigObject::require_off(std::string_view name) const {
+  const ConfigValue* found = find_member(*value_, name);
+  if (found == nullptr || std::holds_alternative<std::monostate>(found->value)) return;
+  const bool* flag = std::get_if<bool>(&found->value);
+  if (flag != nullptr && !*flag) return;
+  fail(name, "is set, this family of models is only implemented without it");
+}
+
 }  // namespace k3

@@ -40,6 +40,8 @@ class ConfigObject {
   void require_integer(std::string_view name, int64_t wanted) const;
   void require_boolean(std::string_view name, bool wanted) const;
   void require_text(std::string_view name, std::string_view wanted) const;
+  // For features of another family: must be absent, null or false.
+  void require_off(std::string_view name) const;
 
   // Throws Error about the field `name`: "PATH: where.name: what".
   [[noreturn]] void fail(std::string_view name, const std::string& what) const;

@@ -106,6 +106,26 @@ void write_rows(const std::vector<ReportRow>& rows, JsonWriter& json) {
   json.end_array();
 }
 
+void print_memory(const MemoryNeed& need, std::ostream& out) {
+  out << "memory to run: " << format_bytes(need.least_bytes()) << " (weights "
+      << format_bytes(need.weights_bytes) << ", one layer's experts of a token "
+      << format_bytes(need.least_expert_bytes) << ", state " << format_bytes(need.state_bytes)
+      << "), " << format_bytes(need.all_bytes()) << " with every expert; and "
+      << format_bytes(need.position_bytes) << " a position\n";
+}
+
+void write_memory(const MemoryNeed& need, JsonWriter& json) {
+  json.begin_object();
+  json.member("weights_bytes", need.weights_bytes);
+  json.member("least_expert_bytes", need.least_expert_bytes);
+  json.member("all_expert_bytes", need.all_expert_bytes);
+  json.member("state_bytes", need.state_bytes);
+  json.member("position_bytes", need.position_bytes);
+  json.member("least_bytes", need.least_bytes());
+  json.member("all_bytes", need.all_bytes());
+  json.end_object();
+}
+
 std::string format_hash(uint64_t hash) {
   constexpr const char* kDigits = "0123456789abcdef";
   std::string text(16, '0');

@@ -104,6 +104,15 @@ void print_summary(std::ostream& out, const SynthOptions& options, const SynthPr
   out << '\n';
 }
 
+SynthPreset chosen_preset(const SynthOptions& options) {
+  SynthPreset preset = find_synth_preset(options.preset);
+  if (options.layers) preset = with_layers(preset, *options.layers);
+  if (!options.layer_map.empty()) preset = with_layer_map(preset, options.layer_map);
+  if (options.experts) preset = with_experts(preset, *options.experts);
+  if (options.vocabulary) preset = with_vocabulary(preset, *options.vocabulary);
+  return preset;
+}
+
 }  // namespace
 
 void run_synth(const SynthOptions& options, std::ostream& out) {
@@ -112,8 +121,7 @@ void run_synth(const SynthOptions& options, std::ostream& out) {
     limit.emplace(tbb::global_control::max_allowed_parallelism,
                   static_cast<size_t>(options.threads));
   }
-  SynthPreset preset = find_synth_preset(options.preset);
-  if (options.layers) preset = with_layers(preset, *options.layers);
+  const SynthPreset preset = chosen_preset(options);
   const fs::path path = checked_output(options.out);
   const SynthShards shards(preset);
   if (!options.headers_only) check_disk_space(path.string(), shards.total_bytes());

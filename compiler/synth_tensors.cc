@@ -49,7 +49,7 @@ SynthTensor make_tensor(const std::string& stem, const TensorRow& row, const Syn
   tensor.name = stem + std::string(row.name);
   tensor.kind = row.name;
   tensor.dtype = row.dtype;
-  tensor.shape = shape_of(row.shape, preset.config);
+  tensor.shape = stored_shape(row.shape, preset.config);
   tensor.used_entries = tensor.entries();
   if (row.shape[0] == Width::kKdaHeadsPadded) tensor.shape = Shape({preset.a_log_entries});
   return tensor;
@@ -57,7 +57,7 @@ SynthTensor make_tensor(const std::string& stem, const TensorRow& row, const Syn
 
 void add_experts(std::vector<SynthTensor>& tensors, const std::string& stem,
                  const SynthPreset& preset) {
-  const auto rows = kimi_k3_expert_rows(is_k3(preset) ? Format::kMxfp4 : Format::kBf16);
+  const auto rows = expert_rows(is_k3(preset) ? Format::kMxfp4 : Format::kBf16);
   for (int64_t e = 0; e < preset.config.experts; ++e) {
     const std::string expert = stem + "block_sparse_moe.experts." + std::to_string(e) + '.';
     for (const ExpertRow& row : rows) {
@@ -65,7 +65,7 @@ void add_experts(std::vector<SynthTensor>& tensors, const std::string& stem,
       tensor.name = expert + std::string(row.name);
       tensor.kind = row.name;
       tensor.dtype = row.dtype;
-      tensor.shape = shape_of(row.shape, preset.config);
+      tensor.shape = stored_shape(row.shape, preset.config);
       tensor.used_entries = tensor.entries();
       tensors.push_back(std::move(tensor));
     }

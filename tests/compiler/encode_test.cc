@@ -157,6 +157,21 @@ TEST(Encode, Bf16ExpertsGoThroughTheSameBands) {
   EXPECT_EQ(pack.bank(1)->fixed_point, fixed_point_for(tiny_config(), bound));
 }
 
+TEST(Encode, NamesAnExpertWhoseW2BoundsNothing) {
+  for (const bool left_out : {false, true}) {
+    TinySource source(Format::kBf16);
+    Bank& bank = source.model.banks[0];
+    const Source w2 = bank.experts[3].sources[1];
+    store_little_endian(encode_bf16(std::nanf("")), &source.bytes_of(w2)[2 * 300]);
+    if (left_out) {
+      bank.left_out.push_back(bank.experts[3]);
+      bank.experts.pop_back();
+    }
+    EXPECT_NE(failure(source).find("layer 1: expert 3.w2: has a weight that is NaN or infinite"),
+              std::string::npos);
+  }
+}
+
 TEST(Encode, SourceHashesAreStoredInOrder) {
   const TempFolder folder;
   TinySource source;

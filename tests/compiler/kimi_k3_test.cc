@@ -265,7 +265,8 @@ TEST_F(Nano, ACheckpointOfNoKnownFamilyIsToldWhatWasLookedFor) {
             folder_.path() +
                 ": no known model family; looked for kimi-k3: attn_res_block_size or "
                 "routed_expert_hidden_size in config.json, or a tensor "
-                "output_attn_res_proj.weight");
+                "output_attn_res_proj.weight; kimi-linear: linear_attn_config in config.json, or a "
+                "tensor self_attn.g_b_proj.weight");
 }
 
 TEST_F(Nano, TheFamilyIsToldByItsFeaturesWhateverModelTypeSays) {
