@@ -366,7 +366,7 @@ TEST(PackVerify, NoticesWhatAHashCannot) {
   expect_fault("w1 spans 32 exponents",
                [&](TinyPack& pack) { set_scale(pack, ExpertMatrix::kW1, 150); });
 
-  const Blocks160 head{40, 32};
+  const Blocks160 head{Format::kInt8, 40, 32};
   const auto set_head = [&](TinyPack& pack, int64_t offset, std::byte value) {
     Extent& extent = pack.tensor("lm_head.weight").extent;
     pack.bytes_of(extent)[static_cast<size_t>(offset)] = value;
