@@ -94,30 +94,25 @@ TEST(PackReader, AbsentOptionalsStayAbsent) {
 TEST(PackReader, RefusesExtentsThatLeaveTheFile) {
   expect_refused("beyond any file",
                  [](TinyPack& pack) { some_matrix(pack).extent.offset_bytes = kMinus8; });
-  expect_refused("beyond any file", [](TinyPack& pack) {
-    the_bank(pack).experts[1].extent.length_bytes = kMinus8;
-  });
+  expect_refused("beyond any file",
+                 [](TinyPack& pack) { the_bank(pack).experts[1].extent.length_bytes = kMinus8; });
   expect_refused("passes the end of the file",
                  [](TinyPack& pack) { some_matrix(pack).extent.offset_bytes = kTwoTo40; });
-  expect_refused("passes the end of the file", [](TinyPack& pack) {
-    the_bank(pack).experts[0].extent.offset_bytes = kTwoTo40;
-  });
+  expect_refused("passes the end of the file",
+                 [](TinyPack& pack) { the_bank(pack).experts[0].extent.offset_bytes = kTwoTo40; });
   expect_refused("passes the end of the file", [](TinyPack& pack) {
     pack.index.content.side_files[0].extent.length_bytes = kTwoTo40;
   });
 }
 
 TEST(PackReader, RefusesExtentsThatOverlapOrAreMisalignedOrLeaveHoles) {
-  expect_refused("overlaps", [](TinyPack& pack) {
-    some_matrix(pack).extent.offset_bytes = kExtentAlignment;
-  });
+  expect_refused("overlaps",
+                 [](TinyPack& pack) { some_matrix(pack).extent.offset_bytes = kExtentAlignment; });
   expect_refused("overlaps", [](TinyPack& pack) { some_matrix(pack).extent.offset_bytes = 0; });
-  expect_refused("multiple of 4096", [](TinyPack& pack) {
-    some_matrix(pack).extent.offset_bytes += 64;
-  });
-  expect_refused("leaves a hole", [](TinyPack& pack) {
-    pack.data.resize(pack.data.size() + 2 * kExtentAlignment);
-  });
+  expect_refused("multiple of 4096",
+                 [](TinyPack& pack) { some_matrix(pack).extent.offset_bytes += 64; });
+  expect_refused("leaves a hole",
+                 [](TinyPack& pack) { pack.data.resize(pack.data.size() + 2 * kExtentAlignment); });
   expect_refused("overlaps", [](TinyPack& pack) {
     the_bank(pack).experts[1].extent = the_bank(pack).experts[0].extent;
   });
@@ -129,10 +124,10 @@ TEST(PackReader, RefusesShapesAndLengthsThatDisagree) {
   expect_refused("shape is [4398046511104, 4398046511104]", [](TinyPack& pack) {
     some_matrix(pack).shape = {int64_t{1} << 42, int64_t{1} << 42};
   });
-  expect_refused("expected [48, 32]",
-                 [](TinyPack& pack) { some_matrix(pack).shape = {32, 48}; });
-  expect_refused("expected [48, 32]",
-                 [](TinyPack& pack) { some_matrix(pack).shape = {48, 32, 1}; });
+  expect_refused("expected [48, 32]", [](TinyPack& pack) { some_matrix(pack).shape = {32, 48}; });
+  expect_refused("expected [48, 32]", [](TinyPack& pack) {
+    some_matrix(pack).shape = {48, 32, 1};
+  });
   expect_refused("its shape and format make",
                  [](TinyPack& pack) { --some_matrix(pack).extent.length_bytes; });
   expect_refused("its shape and format make",
@@ -147,12 +142,23 @@ TEST(PackReader, RefusesFormatsThatATensorCannotHave) {
     router.format = Format::kInt8;
     router.layout = Layout::kBlocks160;
   });
+  expect_refused("format is ternary2, expected bf16 or f32", [](TinyPack& pack) {
+    PackTensor& router = pack.tensor("model.layers.1.block_sparse_moe.gate.weight");
+    router.format = Format::kTernary2;
+    router.layout = Layout::kBlocks160;
+  });
   expect_refused("does not go with layout",
                  [](TinyPack& pack) { some_matrix(pack).layout = Layout::kBlocks160; });
+  expect_refused("does not go with layout",
+                 [](TinyPack& pack) { some_matrix(pack).format = Format::kTernary; });
+  expect_refused("its shape and format make",
+                 [](TinyPack& pack) { pack.tensor("lm_head.weight").format = Format::kTernary; });
   expect_refused("does not go with layout",
                  [](TinyPack& pack) { some_matrix(pack).format = Format::kMxfp4; });
   expect_refused("expected mxfp4 or bf16",
                  [](TinyPack& pack) { the_bank(pack).format = Format::kInt8; });
+  expect_refused("expected mxfp4 or bf16",
+                 [](TinyPack& pack) { the_bank(pack).format = Format::kTernary; });
   expect_refused("expected mxfp4 or bf16",
                  [](TinyPack& pack) { the_bank(pack).layout = Layout::kRowMajor; });
 }
@@ -175,8 +181,9 @@ TEST(PackReader, RefusesUnknownEnumerators) {
 }
 
 TEST(PackReader, RefusesMissingDoubleAndSurplusTensors) {
-  expect_refused("is missing", [](TinyPack& pack) { pack.index.content.tensors.erase(
-                                                        pack.index.content.tensors.begin()); });
+  expect_refused("is missing", [](TinyPack& pack) {
+    pack.index.content.tensors.erase(pack.index.content.tensors.begin());
+  });
   expect_refused("is listed twice", [](TinyPack& pack) {
     pack.index.content.tensors.push_back(pack.index.content.tensors[0]);
   });
@@ -185,18 +192,16 @@ TEST(PackReader, RefusesMissingDoubleAndSurplusTensors) {
     surplus.name = "surplus";
     pack.index.content.tensors.push_back(surplus);
   });
-  expect_refused("family is norm", [](TinyPack& pack) {
-    some_matrix(pack).family = Family::kNorm;
-  });
+  expect_refused("family is norm",
+                 [](TinyPack& pack) { some_matrix(pack).family = Family::kNorm; });
 }
 
 TEST(PackReader, RefusesBanksThatDoNotFitTheModel) {
   expect_refused("bank of layer 1: is missing",
                  [](TinyPack& pack) { pack.index.content.banks.clear(); });
   expect_refused("is missing or out of order", [](TinyPack& pack) { the_bank(pack).layer = 0; });
-  expect_refused("no such mixture layer", [](TinyPack& pack) {
-    pack.index.content.banks.push_back(the_bank(pack));
-  });
+  expect_refused("no such mixture layer",
+                 [](TinyPack& pack) { pack.index.content.banks.push_back(the_bank(pack)); });
   expect_refused("expert 2 is listed twice",
                  [](TinyPack& pack) { the_bank(pack).experts[1].source_id = 2; });
   expect_refused("expert 4 is beyond the 4",
@@ -247,8 +252,9 @@ TEST(PackReader, RefusesSideFilesThatAreNoPlainNames) {
 }
 
 TEST(PackReader, RefusesReceiptsOfAnotherPack) {
-  expect_refused("measured on another pack",
-                 [](TinyPack& pack) { pack.index.receipts.push_back({"k3eval", 1, "{}"}); });
+  expect_refused("measured on another pack", [](TinyPack& pack) {
+    pack.index.receipts.push_back({"k3eval", 1, "{}"});
+  });
 }
 
 TEST(PackReader, RefusesAPackCutAnywhere) {
@@ -285,8 +291,8 @@ TEST(PackReader, SurvivesEveryByteOfTheIndexBeingHostile) {
     for (const unsigned value : {0x00u, 0x01u, 0x7fu, 0x80u, 0xffu}) {
       std::vector<std::byte> hostile = index;
       hostile[at] = static_cast<std::byte>(value);
-      const std::string message = thrown_message(
-          [&] { check_index(frame, decode_index(hostile, "p").index, "p"); });
+      const std::string message =
+          thrown_message([&] { check_index(frame, decode_index(hostile, "p").index, "p"); });
       refused += message == "no error" ? 0 : 1;
     }
   }
@@ -337,12 +343,16 @@ TEST(PackReader, ReadRefusesDamagedBytesUnlessToldNotToLook) {
 }
 
 // What a wrong writer would hash along: verify must see it although every hash matches.
-std::string only_fault(const std::function<void(TinyPack&)>& break_it) {
+std::string only_fault(TinyPack& tiny) {
   const TempFolder folder;
-  TinyPack tiny;
-  break_it(tiny);
   const auto faults = PackReader(folder.write("p.k3pack", tiny.image())).verify();
   return faults.size() == 1 ? faults[0] : std::to_string(faults.size()) + " faults";
+}
+
+std::string only_fault(const std::function<void(TinyPack&)>& break_it) {
+  TinyPack tiny;
+  break_it(tiny);
+  return only_fault(tiny);
 }
 
 TEST(PackVerify, NoticesWhatAHashCannot) {
@@ -387,11 +397,73 @@ TEST(PackVerify, NoticesWhatAHashCannot) {
   expect_fault("side file tiktoken.model: content: its frame states",
                [](TinyPack& pack) { ++pack.index.content.side_files[0].raw_bytes; });
   expect_fault("retired index 0: is damaged", [](TinyPack& pack) {
-    pack.index.retired.push_back({static_cast<int64_t>(align_up(
-                                      static_cast<int64_t>(pack.data.size()), kExtentAlignment)),
-                                  10, 1});
+    pack.index.retired.push_back(
+        {static_cast<int64_t>(align_up(static_cast<int64_t>(pack.data.size()), kExtentAlignment)),
+         10, 1});
     pack.data.resize(static_cast<size_t>(pack.index.retired[0].end_bytes()));
   });
+}
+
+// A soundly hashed head in `format` with one byte changed.
+std::string fault_in_head(Format format, int64_t offset, uint8_t value) {
+  TinyPack pack(format);
+  Extent& extent = pack.tensor("lm_head.weight").extent;
+  pack.bytes_of(extent)[static_cast<size_t>(offset)] = std::byte{value};
+  pack.rehash(extent);
+  return only_fault(pack);
+}
+
+TEST(PackVerify, AcceptsTernaryMatricesThatAnEncoderMakes) {
+  for (const Format format : {Format::kTernary, Format::kTernary2}) {
+    TinyPack pack(format);
+    EXPECT_EQ(only_fault(pack), "0 faults");
+  }
+}
+
+TEST(PackVerify, RefusesEveryByteThatHoldsNoTrits) {
+  const Blocks160 place{Format::kTernary, 40, 32};
+  int refused = 0;
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto value = static_cast<uint8_t>(byte);
+    // Of the 243 sound ones, those with a trit beyond column 31 break the rule of padding.
+    const std::string fault = fault_in_head(Format::kTernary, place.code_offset(3, 7), value);
+    const bool names_it = fault.find("row 3 byte 7 is " + std::to_string(byte) +
+                                     ", which no five trits make") != std::string::npos;
+    EXPECT_EQ(names_it, !holds_five_trits(value)) << fault;
+    refused += names_it ? 1 : 0;
+  }
+  EXPECT_EQ(refused, 13);
+}
+
+TEST(PackVerify, NoticesWhatAHashCannotInTernaryMatrices) {
+  const auto expect_fault = [](const std::string& part, Format format, int64_t offset,
+                               uint8_t value) {
+    const std::string fault = fault_in_head(format, offset, value);
+    EXPECT_NE(fault.find(part), std::string::npos) << fault;
+  };
+  const Blocks160 one{Format::kTernary, 40, 32};
+  const Blocks160 two{Format::kTernary2, 40, 32};
+  // Of a block with 32 inputs only the first trit of every byte is a weight's.
+  for (const int below : {-40, -1, 1, 40}) {
+    expect_fault("tensor lm_head.weight: row 5 has padding trits that are not zero",
+                 Format::kTernary, one.code_offset(5, 31), encode_five_trits(121 + below));
+  }
+  expect_fault("plane 0 row 5 has padding trits", Format::kTernary2, two.code_offset(5, 0, 0),
+               encode_five_trits(122));
+  expect_fault("plane 1 row 39 has padding trits", Format::kTernary2, two.code_offset(39, 0, 1),
+               encode_five_trits(122));
+  expect_fault("plane 1 row 0 byte 2 is ", Format::kTernary2, two.code_offset(0, 2, 1), 20);
+  expect_fault("between its planes are not zero", Format::kTernary2, two.multipliers_offset() + 40,
+               1);
+  expect_fault("row 2 has scale -0.01", Format::kTernary, one.row_scale_offset(2) + 3, 0xbc);
+  for (const float scale : {std::nanf(""), INFINITY}) {
+    TinyPack pack(Format::kTernary2);
+    Extent& extent = pack.tensor("lm_head.weight").extent;
+    store_little_endian(std::bit_cast<uint32_t>(scale),
+                        &pack.bytes_of(extent)[static_cast<size_t>(two.row_scale_offset(39))]);
+    pack.rehash(extent);
+    EXPECT_NE(only_fault(pack).find("row 39 has scale "), std::string::npos);
+  }
 }
 
 TEST(PackVerify, CollectsAllFaults) {
