@@ -33,8 +33,12 @@ struct SubCommand {
   Action (*setup)(CLI::App& app);
 };
 
-const std::map<std::string, Precision> kPrecisions = {{"bf16", Precision::kSource},
-                                                      {"int8", Precision::kInt8}};
+const std::map<std::string, Precision> kHeadPrecisions = {{"bf16", Precision::kSource},
+                                                          {"int8", Precision::kInt8}};
+const std::map<std::string, Precision> kTrunkPrecisions = {{"bf16", Precision::kSource},
+                                                           {"int8", Precision::kInt8},
+                                                           {"ternary", Precision::kTernary},
+                                                           {"ternary2", Precision::kTernary2}};
 
 std::string describe_passes() {
   std::string text = "Stop after this pass, print the plan as it stands, write nothing:";
@@ -55,12 +59,13 @@ Action setup_compile(CLI::App& app) {
                      "complete");
   app.add_option("--trunk", request->options.ternary_trunk.trunk,
                  "Format of the trunk's matrices: bf16 keeps the source's precision, int8 stores "
-                 "8.05 bits a weight. Routers, norms and low-rank gates always stay (default bf16)")
-      ->transform(CLI::CheckedTransformer(kPrecisions))
+                 "8.09 bits a weight, ternary2 3.29 and ternary 1.67, both by rounding without "
+                 "training. Routers, norms and low-rank gates always stay (default bf16)")
+      ->transform(CLI::CheckedTransformer(kTrunkPrecisions))
       ->type_name("FORMAT");
   app.add_option("--head", request->options.ternary_trunk.head,
                  "Format of lm_head: bf16 or int8 (default bf16)")
-      ->transform(CLI::CheckedTransformer(kPrecisions))
+      ->transform(CLI::CheckedTransformer(kHeadPrecisions))
       ->type_name("FORMAT");
   app.add_option("--threads", request->threads,
                  "Threads to use; the pack's bytes do not depend on it (default: one per core)")

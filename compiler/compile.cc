@@ -69,8 +69,19 @@ struct Outcome {
   std::optional<uint64_t> payload_xxh3;  // empty for a dry run: no byte was encoded
 };
 
+void write_notes(const PassResults& results, JsonWriter& json) {
+  json.key("notes");
+  json.begin_array();
+  for (const std::string& note : results.notes) json.value(note);
+  json.end_array();
+}
+
+void print_notes(const PassResults& results) {
+  for (const std::string& note : results.notes) std::cout << "note: " << note << '\n';
+}
+
 void print_outcome(const CompileRequest& request, const PackIndex& index, const Model& model,
-                   const Outcome& outcome) {
+                   const PassResults& results, const Outcome& outcome) {
   const std::vector<ReportRow> rows = summarize(index.content);
   if (request.json) {
     JsonWriter json(std::cout, 2);
@@ -96,11 +107,13 @@ void print_outcome(const CompileRequest& request, const PackIndex& index, const 
       json.end_object();
     }
     json.end_array();
+    write_notes(results, json);
     json.end_object();
     std::cout << '\n';
     return;
   }
   print_table(rows, std::cout);
+  print_notes(results);
   for (const Dropped& dropped : model.dropped) {
     std::cout << "left out: " << family_name(dropped.family) << ", "
               << format_count(dropped.parameters) << " parameters, " << format_count(dropped.bytes)
@@ -118,6 +131,7 @@ void print_plan(const CompileRequest& request, const PackIndex& index, const Pas
   const std::vector<ReportRow> rows = summarize(index.content);
   if (!request.json) {
     print_table(rows, std::cout);
+    print_notes(results);
     for (const PassRecord& pass : results.passes) {
       for (const auto& [name, value] : pass.numbers) {
         std::cout << pass.name << ": " << name << ": " << format_count(static_cast<int64_t>(value))
@@ -132,6 +146,7 @@ void print_plan(const CompileRequest& request, const PackIndex& index, const Pas
   json.member("stopped_after", request.stop_after);
   json.key("rows");
   write_rows(rows, json);
+  write_notes(results, json);
   json.key("passes");
   json.begin_object();
   for (const PassRecord& pass : results.passes) {
@@ -183,7 +198,7 @@ void run_compile(const CompileRequest& request) {
   frame.file_bytes = frame.index.end_bytes();
   check_index(frame, index, request.checkpoint + ": as planned");
   if (request.dry_run) {
-    print_outcome(request, index, model, {frame.file_bytes, std::nullopt});
+    print_outcome(request, index, model, results, {frame.file_bytes, std::nullopt});
     return;
   }
 
@@ -194,7 +209,7 @@ void run_compile(const CompileRequest& request) {
   const IndexBytes finished = encode_whole(index);
   K3_CHECK(static_cast<int64_t>(finished.bytes.size()) == frame.index.length_bytes);
   writer.finish(frame.index.offset_bytes, finished.bytes);
-  print_outcome(request, index, model, {frame.file_bytes, finished.payload_xxh3});
+  print_outcome(request, index, model, results, {frame.file_bytes, finished.payload_xxh3});
 }
 
 }  // namespace k3

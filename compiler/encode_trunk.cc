@@ -1,17 +1,19 @@
-// The planes of int8 lie one after the other (codes, multipliers, row scales), so codes leave as
-// they are made and the two small planes wait in memory: 5 bytes in 160 at most, 8 MB for K3's
-// head.
+// The planes of a quantized matrix lie one after the other (codes, of ternary2 a second time,
+// multipliers, row scales), so the first leaves as it is made and the others wait in memory: a byte
+// in 160 for int8, and a fifth of a byte a weight for ternary2, 50 MB for K3's largest matrix.
 #include "compiler/encode_trunk.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
-#include <cmath>
 #include <vector>
 
 #include "passes/planned_extent.h"
+#include "passes/ternary_round.h"
+#include "passes/weight_rows.h"
 #include "schema/error.h"
-#include "schema/formats/bf16.h"
 #include "schema/formats/int8.h"
+#include "schema/formats/ternary.h"
 #include "schema/little_endian.h"
 
 namespace k3 {
@@ -53,59 +55,69 @@ void copy_rows(SourceStream& source, ExtentStream& extent) {
   }
 }
 
-void decode_row(Dtype dtype, std::span<const std::byte> bytes, std::span<float> weights) {
-  for (size_t col = 0; col < weights.size(); ++col) {
-    weights[col] = dtype == Dtype::kF32
-                       ? std::bit_cast<float>(load_little_endian<uint32_t>(&bytes[4 * col]))
-                       : decode_bf16(load_little_endian<uint16_t>(&bytes[2 * col]));
+// Rounds one row into the format; `multipliers` has one per block, `planes` the row's bytes in each
+// plane of codes. Returns the row scale.
+float encode_row(Format format, std::span<const float> weights, std::span<int8_t> codes,
+                 std::span<uint8_t> multipliers, std::array<std::span<uint8_t>, 2> planes) {
+  if (format == Format::kInt8) {
+    const float scale = encode_int8_row(weights, codes, multipliers);
+    std::copy(codes.begin(), codes.end(), planes[0].begin());
+    return scale;
   }
+  const float scale =
+      round_ternary_row(weights, largest_ternary_code(format), codes, multipliers).row_scale;
+  if (format == Format::kTernary2) {
+    std::vector<int8_t> seconds(codes.begin(), codes.end());
+    for (size_t i = 0; i < codes.size(); ++i) {
+      codes[i] = static_cast<int8_t>(first_trit(codes[i]));
+      seconds[i] = static_cast<int8_t>(seconds[i] - 3 * codes[i]);
+    }
+    pack_trits(seconds, planes[1]);
+  }
+  pack_trits(codes, planes[0]);
+  return scale;
 }
 
-void check_finite(const TrunkTensor& tensor, const File& shard, int64_t row,
-                  std::span<const float> weights) {
-  const auto bad = std::find_if_not(weights.begin(), weights.end(),
-                                    [](float weight) { return std::isfinite(weight); });
-  if (bad == weights.end()) return;
-  throw Error(shard.path(), ": tensor ", tensor.name, ": weight at row ", row, ", column ",
-              bad - weights.begin(), " is ", *bad, ", int8 needs finite weights");
-}
-
-void encode_int8(const TrunkTensor& tensor, const File& shard, SourceStream& source,
-                 ExtentStream& extent) {
-  const Blocks160 place{tensor.shape[0], tensor.shape[1]};
+void encode_blocks160(const TrunkTensor& tensor, const File& shard, SourceStream& source,
+                      ExtentStream& extent) {
+  const Blocks160 place{tensor.format, tensor.shape[0], tensor.shape[1]};
   const auto blocks = static_cast<size_t>(place.blocks_per_row());
   const auto stride = static_cast<size_t>(place.row_stride_bytes());
   const int64_t source_row_bytes = place.cols * dtype_bytes(tensor.dtype);
   const int64_t rows_at_once = std::max<int64_t>(1, kChunkBytes / source_row_bytes);
 
   std::vector<float> weights(static_cast<size_t>(place.cols));
-  std::vector<int8_t> codes;
-  // Everything behind the codes, from their end to the extent's.
-  const int64_t codes_bytes = place.rows * place.row_stride_bytes();
-  std::vector<std::byte> tail(static_cast<size_t>(place.extent_bytes() - codes_bytes));
-  auto* const multipliers =
-      reinterpret_cast<uint8_t*>(tail.data()) + (place.multipliers_offset() - codes_bytes);
-  std::byte* const row_scales = tail.data() + (place.row_scales_offset() - codes_bytes);
+  std::vector<int8_t> codes(blocks * static_cast<size_t>(kBlockInputs));
+  std::vector<uint8_t> first_plane;  // a chunk of its rows
+  // Everything behind the first plane, from its end to the extent's.
+  const int64_t tail_offset = place.plane_bytes();
+  std::vector<uint8_t> tail(static_cast<size_t>(place.extent_bytes() - tail_offset));
+  const auto tail_at = [&](int64_t offset, size_t length) {
+    return std::span(tail).subspan(static_cast<size_t>(offset - tail_offset), length);
+  };
 
   for (int64_t first = 0; first < place.rows; first += rows_at_once) {
     const int64_t rows = std::min(rows_at_once, place.rows - first);
     const auto bytes = source.next(rows * source_row_bytes);
-    codes.resize(static_cast<size_t>(rows) * stride);
+    first_plane.resize(static_cast<size_t>(rows) * stride);
     for (int64_t i = 0; i < rows; ++i) {
-      const auto row = static_cast<size_t>(first + i);
-      decode_row(tensor.dtype,
-                 bytes.subspan(static_cast<size_t>(i * source_row_bytes),
-                               static_cast<size_t>(source_row_bytes)),
-                 weights);
-      check_finite(tensor, shard, first + i, weights);
-      const float scale = encode_int8_row(
-          weights, std::span(codes).subspan(static_cast<size_t>(i) * stride, stride),
-          std::span(multipliers + row * blocks, blocks));
-      store_little_endian(std::bit_cast<uint32_t>(scale), row_scales + 4 * row);
+      const int64_t row = first + i;
+      decode_weight_row(tensor, shard, row,
+                        bytes.subspan(static_cast<size_t>(i * source_row_bytes),
+                                      static_cast<size_t>(source_row_bytes)),
+                        weights);
+      std::array<std::span<uint8_t>, 2> planes = {
+          std::span(first_plane).subspan(static_cast<size_t>(i) * stride, stride), {}};
+      if (place.planes() == 2) planes[1] = tail_at(place.code_offset(row, 0, 1), stride);
+      const float scale = encode_row(tensor.format, weights, codes,
+                                     tail_at(place.multiplier_offset(row, 0), blocks), planes);
+      store_little_endian(
+          std::bit_cast<uint32_t>(scale),
+          std::as_writable_bytes(tail_at(place.row_scale_offset(row), sizeof(scale))).data());
     }
-    extent.write(std::as_bytes(std::span(codes)));
+    extent.write(std::as_bytes(std::span(first_plane)));
   }
-  extent.write(tail);
+  extent.write(std::as_bytes(std::span(tail)));
 }
 
 }  // namespace
@@ -117,8 +129,8 @@ EncodedHashes encode_trunk_tensor(const TrunkTensor& tensor, const File& shard,
            tensor.shape.elements().value_or(-1) * dtype_bytes(tensor.dtype));
   SourceStream source(shard, tensor.source, on_read);
   ExtentStream extent(writer, tensor.extent);
-  if (tensor.format == Format::kInt8) {
-    encode_int8(tensor, shard, source, extent);
+  if (lies_in_blocks160(tensor.format)) {
+    encode_blocks160(tensor, shard, source, extent);
   } else {
     copy_rows(source, extent);
   }

@@ -1,6 +1,6 @@
 // y = W x for every format: the one product behind all projections, shared experts and the head.
 //
-// Integer formats (int8, mxfp4) read the activations as int16 codes and add integers, so neither
+// Integer formats (int8, ternary, ternary2, mxfp4) read the activations as int16 codes and add integers, so neither
 // order nor tiling can change a bit; one fixed sequence of double multiplications ends a row. Float
 // formats (bf16, f32) read the float activations: a product of two floats has at most 48 bits, so
 // it is exact in double and a fused multiply-add gives the same bits as a product and a sum; the
@@ -22,6 +22,7 @@
 #include "schema/formats/bf16.h"
 #include "schema/formats/int8.h"
 #include "schema/formats/mxfp4.h"
+#include "schema/formats/ternary.h"
 #include "schema/host_device.h"
 #include "schema/matrix_view.h"
 
@@ -29,7 +30,7 @@ namespace k3 {
 
 // Whether a product with weights of this format reads activations as codes rather than floats.
 K3_HOST_DEVICE inline bool reads_codes(Format format) {
-  return format == Format::kInt8 || format == Format::kMxfp4;
+  return lies_in_blocks160(format) || format == Format::kMxfp4;
 }
 
 // One input vector of a product. Only what the format reads has to be there: `codes` and `step`, or
@@ -48,21 +49,37 @@ K3_HOST_DEVICE inline int mxfp4_shift(uint8_t scale, int least_exponent) {
   return shift < 0 ? 0 : shift > 31 ? 31 : shift;
 }
 
-// Sum over blocks of 160 inputs of multiplier * sum of code * q. A block's sum stays below
-// 160 * 128 * 32639 < 2^30 and a row's below 2^46 up to 33,792 inputs.
-K3_HOST_DEVICE inline int64_t exact_int8_row_sum(const MatrixView& weights, int64_t row,
-                                                 const int16_t* codes) {
-  const auto* row_codes =
-      reinterpret_cast<const int8_t*>(weights.codes + row * weights.row_stride_bytes);
+// Sum over blocks of 160 inputs of multiplier * sum of code_at(input) * q. For int8 a block's sum
+// stays below 160 * 128 * 32639 < 2^30 and a row's below 2^46 up to 33,792 inputs; the other
+// formats of blocks160 have smaller codes.
+template <class CodeAt>
+K3_HOST_DEVICE inline int64_t exact_block_sum(const MatrixView& weights, int64_t row,
+                                              const int16_t* codes, const CodeAt& code_at) {
   const uint8_t* multipliers = weights.scales + row * weights.scales_per_row;
   int64_t sum = 0;
   for (int64_t begin = 0; begin < weights.cols; begin += kBlockInputs) {
     const int64_t end = begin + kBlockInputs < weights.cols ? begin + kBlockInputs : weights.cols;
     int32_t block = 0;
-    for (int64_t c = begin; c < end; ++c) block += row_codes[c] * codes[c];
+    for (int64_t c = begin; c < end; ++c) block += code_at(c) * codes[c];
     sum += static_cast<int64_t>(block) * multipliers[begin / kBlockInputs];
   }
   return sum;
+}
+
+K3_HOST_DEVICE inline int64_t exact_int8_row_sum(const MatrixView& weights, int64_t row,
+                                                 const int16_t* codes) {
+  const auto* row_codes =
+      reinterpret_cast<const int8_t*>(weights.codes + row * weights.row_stride_bytes);
+  return exact_block_sum(weights, row, codes,
+                         [row_codes](int64_t c) { return int32_t{row_codes[c]}; });
+}
+
+// ternary and ternary2.
+K3_HOST_DEVICE inline int64_t exact_ternary_row_sum(const MatrixView& weights, int64_t row,
+                                                    const int16_t* codes) {
+  return exact_block_sum(weights, row, codes, [&weights, row](int64_t c) {
+    return int32_t{ternary_code_at(weights, row, c)};
+  });
 }
 
 // Sum over groups of 32 inputs of (sum of doubled code * q) << shift. A group's sum stays below
@@ -111,6 +128,9 @@ K3_HOST_DEVICE inline double exact_row_sum(const MatrixView& weights, int64_t ro
       return exact_bf16_row_sum(weights, row, x.values);
     case Format::kInt8:
       return static_cast<double>(exact_int8_row_sum(weights, row, x.codes));
+    case Format::kTernary:
+    case Format::kTernary2:
+      return static_cast<double>(exact_ternary_row_sum(weights, row, x.codes));
     case Format::kMxfp4:
       return static_cast<double>(exact_mxfp4_row_sum(weights, row, x.codes));
   }
@@ -126,6 +146,8 @@ K3_HOST_DEVICE inline float exact_output(const MatrixView& weights, int64_t row,
     case Format::kBf16:
       return static_cast<float>(row_sum);
     case Format::kInt8:
+    case Format::kTernary:
+    case Format::kTernary2:
       return static_cast<float>(row_sum * static_cast<double>(weights.row_scales[row]) *
                                 step_power(step, 0));
     case Format::kMxfp4:  // 127 is E8M0's bias, 1 the doubling of the codes

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileCols =
-    kBlockInputs;  // one block of int8, five groups of mxfp4; 20 KiB a tile
+    kBlockInputs;  // one block of blocks160, five groups of mxfp4; 20 KiB a tile
 
 // tile[r][c] = W[row_begin + r, col_begin + c].
 using Tile = std::array<std::array<double, kTileCols>, kTileRows>;
@@ -62,6 +62,15 @@ void decode_row(const MatrixView& weights, int64_t row, int64_t col_begin, int64
       const uint8_t multiplier = scales[col_begin / kBlockInputs];
       const float row_scale = weights.row_scales[row];
       decode(cols, out, [=](int64_t i) { return decode_int8(w[i], multiplier, row_scale); });
+      break;
+    }
+    case Format::kTernary:
+    case Format::kTernary2: {
+      const uint8_t multiplier = scales[col_begin / kBlockInputs];
+      const float row_scale = weights.row_scales[row];
+      decode(cols, out, [&](int64_t i) {
+        return decode_ternary(ternary_code_at(weights, row, col_begin + i), multiplier, row_scale);
+      });
       break;
     }
     case Format::kMxfp4: {

@@ -121,7 +121,7 @@ void routed_experts(const RoutedExpertsShape& shape, std::span<const ExpertWeigh
                     const float* weights, int64_t k, const float* z, int64_t tokens, float* u) {
   const ExpertBands& place = shape.place;
   const auto slots = static_cast<int64_t>(experts.size());
-  K3_CHECK(place.format != Format::kInt8);
+  K3_CHECK(!lies_in_blocks160(place.format));
   K3_CHECK(slots == tokens * k);
   Batch batch{.shape = shape,
               .groups = group_visits(experts),

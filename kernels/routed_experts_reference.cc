@@ -72,7 +72,7 @@ void route_piece(const RoutedExpertsShape& shape, std::span<const ExpertWeights*
 
 void routed_experts(const RoutedExpertsShape& shape, std::span<const ExpertWeights* const> experts,
                     const float* weights, int64_t k, const float* z, int64_t tokens, float* u) {
-  K3_CHECK(shape.place.format != Format::kInt8);
+  K3_CHECK(!lies_in_blocks160(shape.place.format));
   K3_CHECK(static_cast<int64_t>(experts.size()) == tokens * k);
   const int64_t latent = shape.place.latent;
   const int64_t piece = std::max<int64_t>(1, kKeptValues / std::max<int64_t>(1, k * latent));

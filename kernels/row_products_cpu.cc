@@ -23,6 +23,7 @@
 #include "kernels/routed_experts.h"
 #include "kernels/simd_targets.h"
 #include "schema/error.h"
+#include "schema/formats/ternary.h"
 #include "schema/layout.h"
 
 // Unlike loops that need std::fma, this code is worth a copy for SSE4, which also lets an x86
@@ -119,15 +120,88 @@ double reduce_integers(V64 sum) {
   return static_cast<double>(hn::GetLane(hn::SumOfLanes(D64(), sum)));
 }
 
-// One row of int8 against kTile vectors of codes.
-template <size_t kTile>
-void sum_int8_row(const MatrixView& weights, int64_t row, const int16_t* const* codes,
-                  double* sums) {
+// A block of blocks160 is five lines of 32 inputs. Each format below gives one vector of codes from
+// every line in turn, the lines' vectors at the same offset: the order in which trits come out of a
+// vector of bytes.
+constexpr size_t kLines = 5;
+constexpr size_t kLineInputs = 32;
+constexpr size_t kLineVectors = kLineInputs / kCodes;
+static_assert(kLines * kLineInputs == kBlockInputs && kLines == kTritsPerByte);
+
+class Int8Lines {
+ public:
+  Int8Lines(const MatrixView& weights, int64_t row, int64_t block, size_t offset)
+      : next_(reinterpret_cast<const int8_t*>(weights.codes + row * weights.row_stride_bytes) +
+              static_cast<size_t>(block * kBlockInputs) + offset) {}
+
+  V16 next() {
+    const V16 codes = hn::PromoteTo(D16(), hn::LoadU(hn::Rebind<int8_t, D16>(), next_));
+    next_ += kLineInputs;
+    return codes;
+  }
+
+ private:
+  const int8_t* next_;
+};
+
+// A byte of trits as a fraction of 65536: of three times that, the upper half is a trit + 1, the
+// lower half the fraction of the trits below.
+class TritDigits {
+ public:
+  TritDigits(const std::byte* plane, const MatrixView& weights, int64_t row, int64_t block,
+             size_t offset) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(plane + row * weights.row_stride_bytes) +
+                        static_cast<size_t>(block * kTernaryBlockBytes) + offset;
+    const auto wide = hn::PromoteTo(DU16(), hn::LoadU(hn::Rebind<uint8_t, DU16>(), bytes));
+    rest_ = hn::ShiftLeft<8>(wide);
+  }
+
+  // 0, 1 or 2.
+  V16 next() {
+    const auto three = hn::Set(DU16(), 3);
+    const auto digit = hn::MulHigh(rest_, three);
+    rest_ = hn::Mul(rest_, three);
+    return hn::BitCast(D16(), digit);
+  }
+
+ private:
+  using DU16 = hn::RebindToUnsigned<D16>;
+  hn::Vec<DU16> rest_;
+};
+
+class TernaryLines {
+ public:
+  TernaryLines(const MatrixView& weights, int64_t row, int64_t block, size_t offset)
+      : digits_(weights.codes, weights, row, block, offset) {}
+
+  V16 next() { return hn::Sub(digits_.next(), hn::Set(D16(), 1)); }
+
+ private:
+  TritDigits digits_;
+};
+
+class Ternary2Lines {
+ public:
+  Ternary2Lines(const MatrixView& weights, int64_t row, int64_t block, size_t offset)
+      : first_(weights.codes, weights, row, block, offset),
+        second_(weights.second_codes, weights, row, block, offset) {}
+
+  V16 next() {
+    const V16 digits = hn::Add(hn::Mul(first_.next(), hn::Set(D16(), 3)), second_.next());
+    return hn::Sub(digits, hn::Set(D16(), 4));
+  }
+
+ private:
+  TritDigits first_;
+  TritDigits second_;
+};
+
+// One row of blocks160 against kTile vectors of codes.
+template <size_t kTile, class Lines>
+void sum_block_row(const MatrixView& weights, int64_t row, const int16_t* const* codes,
+                   double* sums) {
   const D16 d16;
   const D32 d32;
-  const hn::Rebind<int8_t, D16> d8;
-  const auto* row_codes =
-      reinterpret_cast<const int8_t*>(weights.codes + row * weights.row_stride_bytes);
   const uint8_t* multipliers = weights.scales + row * weights.scales_per_row;
   V64 totals[kTile];
   for (size_t t = 0; t < kTile; ++t) totals[t] = hn::Zero(D64());
@@ -135,12 +209,16 @@ void sum_int8_row(const MatrixView& weights, int64_t row, const int16_t* const* 
     V32 even[kTile];  // two halves of a block's sum: some targets split pairs over both
     V32 odd[kTile];
     for (size_t t = 0; t < kTile; ++t) even[t] = odd[t] = hn::Zero(d32);
-    for (size_t i = 0; i < static_cast<size_t>(kBlockInputs); i += kCodes) {
-      const size_t c = static_cast<size_t>(block * kBlockInputs) + i;
-      const V16 w = hn::PromoteTo(d16, hn::LoadU(d8, row_codes + c));
-      for (size_t t = 0; t < kTile; ++t) {
-        even[t] =
-            hn::ReorderWidenMulAccumulate(d32, w, hn::Load(d16, codes[t] + c), even[t], odd[t]);
+    for (size_t v = 0; v < kLineVectors; ++v) {
+      Lines lines(weights, row, block, v * kCodes);
+      for (size_t line = 0; line < kLines; ++line) {
+        const size_t c =
+            static_cast<size_t>(block * kBlockInputs) + line * kLineInputs + v * kCodes;
+        const V16 w = lines.next();
+        for (size_t t = 0; t < kTile; ++t) {
+          even[t] =
+              hn::ReorderWidenMulAccumulate(d32, w, hn::Load(d16, codes[t] + c), even[t], odd[t]);
+        }
       }
     }
     const V32 multiplier = hn::Set(d32, multipliers[block]);
@@ -284,7 +362,13 @@ void sum_tile(const MatrixView& weights, int64_t row_begin, int64_t row_end,
                              tile_sums);
         break;
       case Format::kInt8:
-        sum_int8_row<kTile>(weights, r, codes, tile_sums);
+        sum_block_row<kTile, Int8Lines>(weights, r, codes, tile_sums);
+        break;
+      case Format::kTernary:
+        sum_block_row<kTile, TernaryLines>(weights, r, codes, tile_sums);
+        break;
+      case Format::kTernary2:
+        sum_block_row<kTile, Ternary2Lines>(weights, r, codes, tile_sums);
         break;
       case Format::kMxfp4:
         sum_mxfp4_row<kTile>(weights, r, codes, tile_sums);
@@ -333,7 +417,7 @@ HWY_EXPORT(add_scaled_terms);
 
 // Codes a vector needs, so that no load of a product passes its end.
 int64_t padded_codes(Format format, int64_t cols) {
-  const int64_t block = format == Format::kInt8 ? kBlockInputs : kMxfp4GroupInputs;
+  const int64_t block = lies_in_blocks160(format) ? kBlockInputs : kMxfp4GroupInputs;
   return reads_codes(format) ? align_up(cols, block) : 0;
 }
 

@@ -24,12 +24,14 @@ void check_tensor(const TrunkTensor& tensor, Problems& problems) {
                  ", expected F32 or BF16");
     return;
   }
-  if (tensor.format == Format::kInt8) {
-    if (!may_be_int8(tensor)) {
-      problems.add("tensor ", tensor.name, ": is to be int8, but must stay as it is");
+  if (lies_in_blocks160(tensor.format)) {
+    const std::string_view format = format_name(tensor.format);
+    if (!may_be_quantized(tensor)) {
+      problems.add("tensor ", tensor.name, ": is to be ", format, ", but must stay as it is");
     }
     if (tensor.shape.rank() != 2) {
-      problems.add("tensor ", tensor.name, ": is to be int8, but has shape ", tensor.shape);
+      problems.add("tensor ", tensor.name, ": is to be ", format, ", but has shape ",
+                   tensor.shape);
     }
   } else if (tensor.format != *lossless) {
     problems.add("tensor ", tensor.name, ": is ", dtype_name(tensor.dtype), " and is to be ",

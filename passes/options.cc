@@ -3,7 +3,17 @@
 namespace k3 {
 
 std::string precision_name(Precision precision) {
-  return precision == Precision::kInt8 ? "int8" : "bf16";
+  switch (precision) {
+    case Precision::kSource:
+      break;
+    case Precision::kInt8:
+      return "int8";
+    case Precision::kTernary:
+      return "ternary";
+    case Precision::kTernary2:
+      return "ternary2";
+  }
+  return "bf16";
 }
 
 std::vector<std::pair<std::string, std::string>> canonical_options(const Options& options) {

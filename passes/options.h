@@ -14,12 +14,16 @@ enum class Precision : uint8_t {
   kSource,  // f32 or bf16 as in the checkpoint; the flag calls it bf16, which it is in every
             // release
   kInt8,
+  // By rounding, without training: the formats for a trunk that must be small.
+  kTernary,
+  kTernary2,
 };
 
 struct TernaryTrunkOptions {
   // The source's precision, because a compiler that was told nothing must lose nothing.
   Precision trunk = Precision::kSource;
-  // Apart from the trunk: the head sees every logit, and K3's is 2 % of the trunk's bytes.
+  // Apart from the trunk: the head sees every logit, and K3's is 2 % of the trunk's bytes. So the
+  // command line offers it no ternary format.
   Precision head = Precision::kSource;
 };
 

@@ -27,6 +27,8 @@ struct PassContext {
   void decide(std::string subject, std::string choice, std::string_view reason, double number) {
     results.decisions.push_back({std::move(subject), pass, std::move(choice), reason, number});
   }
+  // Tells the user something with the result, beyond numbers.
+  void note(std::string text) { results.notes.push_back(std::move(text)); }
   // Puts a number of the running pass into the pack's provenance.
   void record(std::string name, double value) {
     results.passes.back().numbers.emplace_back(std::move(name), value);

@@ -10,14 +10,14 @@ namespace k3 {
 
 // Whether a tensor may leave its source precision. The importer marks the trunk's matrices; the
 // head may too, but only by its own option, so it is not among them.
-inline bool may_be_int8(const TrunkTensor& tensor) {
+inline bool may_be_quantized(const TrunkTensor& tensor) {
   return tensor.may_quantize || tensor.family == Family::kHead;
 }
 
 // The extent's length under the planned format and layout.
 inline int64_t planned_bytes(const TrunkTensor& tensor) {
   if (tensor.layout == Layout::kBlocks160) {
-    return Blocks160{tensor.shape[0], tensor.shape[1]}.extent_bytes();
+    return Blocks160{tensor.format, tensor.shape[0], tensor.shape[1]}.extent_bytes();
   }
   return packed_row_bytes(tensor.format, tensor.shape.elements().value_or(0));
 }

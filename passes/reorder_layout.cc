@@ -1,7 +1,7 @@
 // reorder_layout: where codes lie inside each extent, and the order of experts in a bank.
 //
 // A format has one layout that every kernel reads in place: rows as they are for floats, blocks of
-// 160 for int8, bands for experts. Experts go hot first, so that one read of a bank's start brings
+// 160 for integers, bands for experts. Experts go hot first, so that one read of a bank's start brings
 // the most used ones; without a routing trace none is known to be hotter, and the checkpoint's own
 // numbering is the order.
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace k3 {
 
 void choose_layouts(Model& model, PassContext& context) {
   for (TrunkTensor& tensor : model.trunk) {
-    tensor.layout = tensor.format == Format::kInt8 ? Layout::kBlocks160 : Layout::kRowMajor;
+    tensor.layout = lies_in_blocks160(tensor.format) ? Layout::kBlocks160 : Layout::kRowMajor;
   }
   for (Bank& bank : model.banks) {
     bank.layout = Layout::kExpertBands;

@@ -4,51 +4,202 @@
 // the checkpoint, because it is small (norms, routers, gates: 1.5 % of K3's trunk) and every error
 // in it is felt by each token, or because its product has no integer form (kv_b_proj, used
 // transposed).
+//
+// A ternary format costs quality, and the pack says how much of it matrix by matrix: decisions are
+// part of the plan, so this pass streams the weights of those matrices and rounds them once to
+// measure what encode will store.
+#include <tbb/parallel_for.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
 #include "passes/pass.h"
 #include "passes/planned_extent.h"
+#include "passes/ternary_round.h"
+#include "passes/weight_rows.h"
+#include "schema/formats/ternary.h"
 
 namespace k3 {
 namespace {
+
+constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
 Format source_format(Dtype dtype) {
   return dtype == Dtype::kF32 ? Format::kF32 : Format::kBf16;
 }
 
-bool asks_for_int8(const TrunkTensor& tensor, const TernaryTrunkOptions& options) {
-  if (tensor.family == Family::kHead) return options.head == Precision::kInt8;
-  return in_trunk(tensor.family) && options.trunk == Precision::kInt8;
+Format format_of(Precision precision, Dtype dtype) {
+  switch (precision) {
+    case Precision::kSource:
+      break;
+    case Precision::kInt8:
+      return Format::kInt8;
+    case Precision::kTernary:
+      return Format::kTernary;
+    case Precision::kTernary2:
+      return Format::kTernary2;
+  }
+  return source_format(dtype);
+}
+
+Precision asked_precision(const TrunkTensor& tensor, const TernaryTrunkOptions& options) {
+  if (tensor.family == Family::kHead) return options.head;
+  return in_trunk(tensor.family) ? options.trunk : Precision::kSource;
+}
+
+bool is_ternary(const TrunkTensor& tensor) {
+  return tensor.format == Format::kTernary || tensor.format == Format::kTernary2;
+}
+
+// What rounding takes from a matrix, as sums over its weights.
+struct RoundingLoss {
+  double squared_error = 0;
+  double squared_weights = 0;
+
+  double relative() const {
+    return squared_weights > 0 ? std::sqrt(squared_error / squared_weights) : 0.0;
+  }
+};
+
+RoundingLoss measure_rounding(const TrunkTensor& tensor, const File& shard, Progress& progress) {
+  const Blocks160 place{tensor.format, tensor.shape[0], tensor.shape[1]};
+  const auto blocks = static_cast<size_t>(place.blocks_per_row());
+  const int64_t row_bytes = place.cols * dtype_bytes(tensor.dtype);
+  const int64_t rows_at_once = std::max<int64_t>(1, kChunkBytes / row_bytes);
+  std::vector<std::byte> bytes;
+  std::vector<float> weights(static_cast<size_t>(place.cols));
+  std::vector<int8_t> codes(blocks * static_cast<size_t>(kBlockInputs));
+  std::vector<uint8_t> multipliers(blocks);
+  RoundingLoss loss;
+  for (int64_t first = 0; first < place.rows; first += rows_at_once) {
+    const int64_t rows = std::min(rows_at_once, place.rows - first);
+    bytes.resize(static_cast<size_t>(rows * row_bytes));
+    shard.read_at(tensor.source.offset_bytes + first * row_bytes, bytes);
+    for (int64_t i = 0; i < rows; ++i) {
+      const auto line = std::span<const std::byte>(bytes).subspan(
+          static_cast<size_t>(i * row_bytes), static_cast<size_t>(row_bytes));
+      decode_weight_row(tensor, shard, first + i, line, weights);
+      const RoundedRow row =
+          round_ternary_row(weights, largest_ternary_code(tensor.format), codes, multipliers);
+      loss.squared_error += row.squared_error;
+      loss.squared_weights += row.squared_weights;
+    }
+    progress.advance(rows * row_bytes);
+  }
+  return loss;
+}
+
+std::string percent(double share) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f %%", 100 * share);
+  return text.data();
+}
+
+// By place in model.trunk; nothing where the format is not ternary. A matrix is one task.
+std::vector<RoundingLoss> measure_ternary(const Model& model, Progress& progress) {
+  std::vector<size_t> chosen;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < model.trunk.size(); ++i) {
+    if (!is_ternary(model.trunk[i])) continue;
+    chosen.push_back(i);
+    bytes += model.trunk[i].source.length_bytes;
+  }
+  std::vector<RoundingLoss> losses(model.trunk.size());
+  if (chosen.empty()) return losses;
+  progress.start("round", bytes);
+  tbb::parallel_for(size_t{0}, chosen.size(), [&](size_t i) {
+    const TrunkTensor& tensor = model.trunk[chosen[i]];
+    const File& shard = *model.shards[static_cast<size_t>(tensor.source.shard)];
+    losses[chosen[i]] = measure_rounding(tensor, shard, progress);
+  });
+  progress.finish();
+  return losses;
+}
+
+void decide_format(const TrunkTensor& tensor, bool asked, const RoundingLoss& loss,
+                   PassContext& context) {
+  const std::string choice(format_name(tensor.format));
+  const double bits = 8.0 * static_cast<double>(planned_bytes(tensor)) /
+                      static_cast<double>(tensor.shape.elements().value_or(0));
+  if (is_ternary(tensor)) {
+    context.decide(tensor.name, choice,
+                   "asked for; rounded, not trained; the number is the relative weight error",
+                   loss.relative());
+  } else if (tensor.format == Format::kInt8) {
+    context.decide(tensor.name, choice, "asked for; the number is stored bits per weight", bits);
+  } else {
+    context.decide(tensor.name, choice,
+                   asked ? "must stay exact; the number is stored bits per weight"
+                         : "source precision; the number is stored bits per weight",
+                   bits);
+  }
+}
+
+// Formats that were chosen, with their counts.
+void record_counts(const Model& model, PassContext& context) {
+  for (const FormatRow& row : formats()) {
+    if (!lies_in_blocks160(row.format)) continue;
+    int64_t tensors = 0;
+    int64_t parameters = 0;
+    int64_t bytes = 0;
+    for (const TrunkTensor& tensor : model.trunk) {
+      if (tensor.format != row.format) continue;
+      ++tensors;
+      parameters += tensor.shape.elements().value_or(0);
+      bytes += planned_bytes(tensor);
+    }
+    if (tensors == 0) continue;
+    const std::string name(row.name);
+    context.record(name + " tensors", static_cast<double>(tensors));
+    context.record(name + " parameters", static_cast<double>(parameters));
+    context.record(name + " bytes", static_cast<double>(bytes));
+  }
+}
+
+// Rounding by the weights alone is no way to keep a model: whoever asked for it is told the price.
+void note_losses(const Model& model, const std::vector<RoundingLoss>& losses,
+                 PassContext& context) {
+  RoundingLoss total;
+  int64_t matrices = 0;
+  size_t worst = 0;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    if (!is_ternary(model.trunk[i])) continue;
+    ++matrices;
+    total.squared_error += losses[i].squared_error;
+    total.squared_weights += losses[i].squared_weights;
+    if (losses[i].relative() >= losses[worst].relative()) worst = i;
+  }
+  if (matrices == 0) return;
+  context.record("relative weight error", total.relative());
+  context.note(std::to_string(matrices) + " matrices are " +
+               std::string(format_name(model.trunk[worst].format)) +
+               " by rounding alone, untrained: their weights are off by " +
+               percent(total.relative()) + ", at worst " + percent(losses[worst].relative()) +
+               " (" + model.trunk[worst].name +
+               "). k3exec eval --against tells what that does to the output");
 }
 
 }  // namespace
 
 void choose_formats(Model& model, PassContext& context) {
-  int64_t quantized_tensors = 0;
-  int64_t quantized_parameters = 0;
-  int64_t quantized_bytes = 0;
+  const auto asked = [&](const TrunkTensor& tensor) {
+    return asked_precision(tensor, context.options.ternary_trunk);
+  };
   for (TrunkTensor& tensor : model.trunk) {
-    const bool asked = asks_for_int8(tensor, context.options.ternary_trunk);
-    const int64_t parameters = tensor.shape.elements().value_or(0);
-    if (asked && may_be_int8(tensor)) {
-      tensor.format = Format::kInt8;
-      tensor.layout = Layout::kBlocks160;
-      const int64_t bytes = planned_bytes(tensor);
-      ++quantized_tensors;
-      quantized_parameters += parameters;
-      quantized_bytes += bytes;
-      context.decide(tensor.name, "int8", "asked for; the number is stored bits per weight",
-                     8.0 * static_cast<double>(bytes) / static_cast<double>(parameters));
-    } else {
-      tensor.format = source_format(tensor.dtype);
-      tensor.layout = Layout::kRowMajor;
-      context.decide(tensor.name, std::string(format_name(tensor.format)),
-                     asked ? "must stay exact; the number is stored bits per weight"
-                           : "source precision; the number is stored bits per weight",
-                     8.0 * static_cast<double>(dtype_bytes(tensor.dtype)));
-    }
+    tensor.format = may_be_quantized(tensor) ? format_of(asked(tensor), tensor.dtype)
+                                             : source_format(tensor.dtype);
+    tensor.layout = lies_in_blocks160(tensor.format) ? Layout::kBlocks160 : Layout::kRowMajor;
   }
-  context.record("int8 tensors", static_cast<double>(quantized_tensors));
-  context.record("int8 parameters", static_cast<double>(quantized_parameters));
-  context.record("int8 bytes", static_cast<double>(quantized_bytes));
+  const std::vector<RoundingLoss> losses = measure_ternary(model, context.progress);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    const TrunkTensor& tensor = model.trunk[i];
+    decide_format(tensor, asked(tensor) != Precision::kSource, losses[i], context);
+  }
+  record_counts(model, context);
+  note_losses(model, losses, context);
 }
 
 }  // namespace k3

@@ -11,7 +11,8 @@ namespace {
 constexpr int64_t kFloatBytes = 4;
 
 int64_t matrix_bytes(const MatrixView& matrix) {
-  return matrix.rows * (matrix.row_stride_bytes + matrix.scales_per_row +
+  const int64_t planes = matrix.second_codes != nullptr ? 2 : 1;
+  return matrix.rows * (planes * matrix.row_stride_bytes + matrix.scales_per_row +
                         (matrix.row_scales != nullptr ? kFloatBytes : 0));
 }
 

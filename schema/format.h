@@ -10,7 +10,14 @@
 namespace k3 {
 
 // The values are on disk (pack.fbs). Append only.
-enum class Format : uint8_t { kF32 = 0, kBf16 = 1, kInt8 = 2, kMxfp4 = 3 };
+enum class Format : uint8_t {
+  kF32 = 0,
+  kBf16 = 1,
+  kInt8 = 2,
+  kMxfp4 = 3,
+  kTernary = 4,
+  kTernary2 = 5,
+};
 
 struct FormatRow {
   Format format;

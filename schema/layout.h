@@ -3,15 +3,16 @@
 //
 // A place never depends on who reads it. Three layouts exist:
 //   row_major     f32, bf16: the checkpoint's own bytes, row after row. Also for vectors and
-//   convolutions. blocks160     int8 (and the ternary formats): rows cut into blocks of 160 inputs,
-//   padded with zero codes, so that a
-//                 block of ternary is one 32-byte load; then the plane of u8 multipliers, then the
-//                 f32 row scales.
+//                 convolutions.
+//   blocks160     int8, ternary, ternary2: rows cut into blocks of 160 inputs, padded with zero
+//                 codes, so that a block of trits is one 32-byte load; then the plane of u8
+//                 multipliers, then the f32 row scales. ternary2 has a second plane of codes of the
+//                 same geometry behind the first: each of the two is, byte for byte, a plane of
+//                 ternary, and the first trit is at the same offset in both formats.
 //   expert_bands  one expert's three matrices. It is cut into bands of 256 inner values; a band
-//   holds its rows of w1, its
-//                 rows of w3 and its columns of w2, each as codes then scales. At K3's sizes a band
-//                 is 357 pages of 4 KiB, so an expert can be split over devices by width without
-//                 another format.
+//                 holds its rows of w1, its rows of w3 and its columns of w2, each as codes then
+//                 scales. At K3's sizes a band is 357 pages of 4 KiB, so an expert can be split
+//                 over devices by width without another format.
 // Planes start on 64-byte boundaries in blocks160. Bands follow each other without gaps.
 #pragma once
 
@@ -21,6 +22,7 @@
 #include "schema/format.h"
 #include "schema/formats/int8.h"
 #include "schema/formats/mxfp4.h"
+#include "schema/formats/ternary.h"
 #include "schema/host_device.h"
 
 namespace k3 {
@@ -38,34 +40,51 @@ K3_HOST_DEVICE inline int64_t align_up(int64_t value, int64_t alignment) {
   return divide_up(value, alignment) * alignment;
 }
 
-// Bytes of the codes of `cols` inputs of one row without padding. cols is even for mxfp4.
+// The formats of blocks160: integer codes, a multiplier per block, a scale per row.
+K3_HOST_DEVICE constexpr bool lies_in_blocks160(Format format) {
+  return format == Format::kInt8 || format == Format::kTernary || format == Format::kTernary2;
+}
+
+// Bytes of the codes of `cols` inputs of one row without padding, for the formats that pack rows
+// tightly; 0 for those of blocks160. cols is even for mxfp4.
 K3_HOST_DEVICE inline int64_t packed_row_bytes(Format format, int64_t cols) {
   switch (format) {
     case Format::kF32:
       return cols * 4;
     case Format::kBf16:
       return cols * 2;
-    case Format::kInt8:
-      return cols;
     case Format::kMxfp4:
       return cols / 2;
+    case Format::kInt8:
+    case Format::kTernary:
+    case Format::kTernary2:
+      break;
   }
   return 0;
 }
 
-// blocks160: a [rows, cols] matrix of int8. All offsets are bytes from the extent's start.
+// blocks160: a [rows, cols] matrix. All offsets are bytes from the extent's start.
 struct Blocks160 {
+  Format format = Format::kInt8;
   int64_t rows = 0;
   int64_t cols = 0;
 
   K3_HOST_DEVICE int64_t blocks_per_row() const { return divide_up(cols, kBlockInputs); }
-  K3_HOST_DEVICE int64_t row_stride_bytes() const { return blocks_per_row() * kBlockInputs; }
-  K3_HOST_DEVICE int64_t code_offset(int64_t row, int64_t col) const {
-    return row * row_stride_bytes() + col;
+  K3_HOST_DEVICE int64_t block_bytes() const {
+    return format == Format::kInt8 ? kBlockInputs : kTernaryBlockBytes;
   }
-  K3_HOST_DEVICE int64_t multipliers_offset() const {
-    return align_up(rows * row_stride_bytes(), kPlaneAlignment);
+  K3_HOST_DEVICE int64_t row_stride_bytes() const { return blocks_per_row() * block_bytes(); }
+  K3_HOST_DEVICE int64_t planes() const { return format == Format::kTernary2 ? 2 : 1; }
+  K3_HOST_DEVICE int64_t plane_bytes() const { return rows * row_stride_bytes(); }
+  K3_HOST_DEVICE int64_t plane_offset(int64_t plane) const {
+    return plane * align_up(plane_bytes(), kPlaneAlignment);
   }
+  // The byte with a code, or with its trit on place trit_place(col).
+  K3_HOST_DEVICE int64_t code_offset(int64_t row, int64_t col, int64_t plane = 0) const {
+    return plane_offset(plane) + row * row_stride_bytes() +
+           (format == Format::kInt8 ? col : trit_byte(col));
+  }
+  K3_HOST_DEVICE int64_t multipliers_offset() const { return plane_offset(planes()); }
   K3_HOST_DEVICE int64_t multiplier_offset(int64_t row, int64_t col) const {
     return multipliers_offset() + row * blocks_per_row() + col / kBlockInputs;
   }

@@ -52,8 +52,10 @@ std::optional<int64_t> tensor_extent_bytes(const PackTensor& tensor) {
       if (tensor.layout != Layout::kRowMajor) return std::nullopt;
       return packed_row_bytes(tensor.format, *elements);
     case Format::kInt8:
+    case Format::kTernary:
+    case Format::kTernary2:
       if (tensor.layout != Layout::kBlocks160 || tensor.shape.rank() != 2) return std::nullopt;
-      return Blocks160{tensor.shape[0], tensor.shape[1]}.extent_bytes();
+      return Blocks160{tensor.format, tensor.shape[0], tensor.shape[1]}.extent_bytes();
     case Format::kMxfp4:
       return std::nullopt;
   }
@@ -81,8 +83,9 @@ void check_tensors(const PackContent& content, const std::string& path) {
       throw Error(path, ": tensor ", want.name, ": family is ", family_name(got.family),
                   ", expected ", family_name(want.family));
     }
-    if (got.format == Format::kInt8 && !want.may_quantize) {
-      throw Error(path, ": tensor ", want.name, ": format is int8, expected bf16 or f32");
+    if (lies_in_blocks160(got.format) && !want.may_quantize) {
+      throw Error(path, ": tensor ", want.name, ": format is ", format_name(got.format),
+                  ", expected bf16 or f32");
     }
     const auto bytes = tensor_extent_bytes(got);
     if (!bytes) {

@@ -174,7 +174,7 @@ class IndexDecoder {
     PackTensor to;
     to.name = name(*from.name());
     to.family = enumerator(from.family(), Family::kProjector, "family", "tensor ", to.name);
-    to.format = enumerator(from.format(), Format::kMxfp4, "format", "tensor ", to.name);
+    to.format = enumerator(from.format(), Format::kTernary2, "format", "tensor ", to.name);
     to.layout = enumerator(from.layout(), Layout::kExpertBands, "layout", "tensor ", to.name);
     if (from.shape()->size() > static_cast<size_t>(Shape::kMaxRank)) {
       throw Error(path_, ": tensor ", to.name, ": has ", from.shape()->size(),
@@ -188,7 +188,7 @@ class IndexDecoder {
   PackBank bank(const pack::Bank& from) const {
     PackBank to;
     to.layer = from.layer();
-    to.format = enumerator(from.format(), Format::kMxfp4, "format", "bank of layer ", to.layer);
+    to.format = enumerator(from.format(), Format::kTernary2, "format", "bank of layer ", to.layer);
     to.layout =
         enumerator(from.layout(), Layout::kExpertBands, "layout", "bank of layer ", to.layer);
     to.source_experts = from.source_experts();

@@ -53,8 +53,8 @@ class PackReader {
   std::vector<std::byte> report(std::string_view name) const;
 
   // Reads the whole file: every extent's hash (retired indexes too), every gap's zeros, the least
-  // exponents and scale bytes of every expert, codes and padding of every int8 matrix, the content
-  // of every compressed item. Collects all faults, one line each; empty when the pack is whole.
+  // exponents and scale bytes of every expert, codes and padding of every matrix in
+  // blocks160, the content of every compressed item. Collects all faults, one line each; empty when the pack is whole.
   // `on_progress` gets the bytes done so far. kAroundWeights leaves out tensors and experts, for a
   // program that reads those through read() anyway.
   enum class Scope { kEverything, kAroundWeights };

@@ -3,10 +3,11 @@
 // Opening a pack proves that the index is consistent; this proves that the rest is what the index
 // says. The hash of an extent comes first and settles almost everything. Behind it stand the checks
 // that a hash cannot make, because a wrong writer hashes its own mistake: scale bytes that no
-// kernel can shift by, a code that the integer format does not have, padding that is not zero.
+// kernel can shift by, a code or byte of trits that the format does not have, padding that is not
+// zero.
 //
 // Trunk tensors stream through one buffer of whole rows; experts, the largest single things that a
-// runtime reads too, are read whole. So peak memory is one expert, or one plane of int8 scales.
+// runtime reads too, are read whole. So peak memory is one expert, or one matrix's plane of scales.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -25,41 +26,63 @@ namespace k3 {
 namespace {
 
 constexpr int64_t kChunkBytes = int64_t{4} << 20;
+constexpr const char* kGapFault = "the bytes between its planes are not zero";
 
 bool all_zero(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
 }
 
-// The first fault in whole rows of int8 codes, or an empty string.
-std::string check_int8_rows(const Blocks160& place, int64_t first_row,
-                            std::span<const std::byte> codes) {
-  const auto stride = static_cast<size_t>(place.row_stride_bytes());
-  for (size_t row = 0; row * stride < codes.size(); ++row) {
-    const auto line = codes.subspan(row * stride, stride);
-    const auto number = static_cast<size_t>(first_row) + row;
-    if (!all_zero(line.subspan(static_cast<size_t>(place.cols)))) {
-      return "row " + std::to_string(number) + " has padding codes that are not zero";
-    }
-    if (const void* found = std::memchr(line.data(), 0x80, line.size())) {
-      const auto col = static_cast<const std::byte*>(found) - line.data();
-      return "row " + std::to_string(number) + " column " + std::to_string(col) +
-             " has code -128, which int8 does not have";
-    }
+// The first fault in one row of int8 codes, or an empty string.
+std::string check_int8_row(const Blocks160& place, std::span<const std::byte> codes) {
+  if (!all_zero(codes.subspan(static_cast<size_t>(place.cols)))) {
+    return "has padding codes that are not zero";
+  }
+  if (const void* found = std::memchr(codes.data(), 0x80, codes.size())) {
+    const auto col = static_cast<const std::byte*>(found) - codes.data();
+    return "column " + std::to_string(col) + " has code -128, which int8 does not have";
   }
   return {};
 }
 
-// The same for what follows the codes: alignment, multipliers, alignment, row scales.
-std::string check_int8_scales(const Blocks160& place, std::span<const std::byte> tail) {
-  const int64_t codes_bytes = place.rows * place.row_stride_bytes();
-  const auto range = [&](int64_t begin, int64_t end) {
-    return tail.subspan(static_cast<size_t>(begin - codes_bytes), static_cast<size_t>(end - begin));
-  };
-  const int64_t multipliers_end = place.multipliers_offset() + place.rows * place.blocks_per_row();
-  if (!all_zero(range(codes_bytes, place.multipliers_offset())) ||
-      !all_zero(range(multipliers_end, place.row_scales_offset()))) {
-    return "the bytes between its planes are not zero";
+// The same for one row of one plane of trits.
+std::string check_trit_row(const Blocks160& place, std::span<const std::byte> codes) {
+  for (size_t at = 0; at < codes.size(); ++at) {
+    const auto byte = std::to_integer<uint8_t>(codes[at]);
+    if (!holds_five_trits(byte)) {
+      return "byte " + std::to_string(at) + " is " + std::to_string(byte) +
+             ", which no five trits make";
+    }
   }
+  for (int64_t input = place.cols; input < place.blocks_per_row() * kBlockInputs; ++input) {
+    const auto byte = std::to_integer<uint8_t>(codes[static_cast<size_t>(trit_byte(input))]);
+    if (decode_trit(byte, trit_place(input)) != 0) return "has padding trits that are not zero";
+  }
+  return {};
+}
+
+// The same for whole rows of one plane, whatever the format.
+std::string check_code_rows(const Blocks160& place, int64_t plane, int64_t first_row,
+                            std::span<const std::byte> codes) {
+  const auto stride = static_cast<size_t>(place.row_stride_bytes());
+  for (size_t row = 0; row * stride < codes.size(); ++row) {
+    const auto line = codes.subspan(row * stride, stride);
+    const std::string fault = place.format == Format::kInt8 ? check_int8_row(place, line)
+                                                            : check_trit_row(place, line);
+    if (fault.empty()) continue;
+    const std::string which = place.planes() > 1 ? "plane " + std::to_string(plane) + " " : "";
+    return which + "row " + std::to_string(static_cast<size_t>(first_row) + row) + " " + fault;
+  }
+  return {};
+}
+
+// The same for what follows the planes of codes: multipliers, alignment, row scales.
+std::string check_scales(const Blocks160& place, std::span<const std::byte> tail) {
+  const int64_t tail_offset = place.multipliers_offset();
+  const auto range = [&](int64_t begin, int64_t end) {
+    return tail.subspan(static_cast<size_t>(begin - tail_offset), static_cast<size_t>(end - begin));
+  };
+  const int64_t multipliers_end = tail_offset + place.rows * place.blocks_per_row();
+  if (!all_zero(range(multipliers_end, place.row_scales_offset()))) return kGapFault;
   const auto scales = range(place.row_scales_offset(), place.extent_bytes());
   for (int64_t row = 0; row < place.rows; ++row) {
     const auto scale =
@@ -131,8 +154,9 @@ class Verifier {
     const std::vector<PackReport>& reports = pack_.index().provenance.reports;
     hash_ = Xxh3Stream();
     std::string fault;
-    if (item.kind == ExtentKind::kTensor && content.tensors[item.item].format == Format::kInt8) {
-      fault = check_int8(content.tensors[item.item]);
+    if (item.kind == ExtentKind::kTensor &&
+        lies_in_blocks160(content.tensors[item.item].format)) {
+      fault = check_blocks160(content.tensors[item.item]);
     } else if (item.kind == ExtentKind::kExpert) {
       const PackBank& bank = content.banks[item.item];
       const ExpertBands place{bank.format, content.config.expert_width(),
@@ -154,19 +178,27 @@ class Verifier {
     }
   }
 
-  std::string check_int8(const PackTensor& tensor) {
-    const Blocks160 place{tensor.shape[0], tensor.shape[1]};
+  // The first fault of any part; what follows a fault is read all the same, for the hash.
+  std::string check_blocks160(const PackTensor& tensor) {
+    const Blocks160 place{tensor.format, tensor.shape[0], tensor.shape[1]};
+    const auto read_part = [&](int64_t begin, int64_t end) {
+      return read_hashed({tensor.extent.offset_bytes + begin, end - begin, 0});
+    };
     const int64_t stride = place.row_stride_bytes();
     const int64_t rows_at_once = std::max<int64_t>(1, kChunkBytes / stride);
     std::string fault;
-    for (int64_t row = 0; row < place.rows; row += rows_at_once) {
-      const int64_t rows = std::min(rows_at_once, place.rows - row);
-      const auto codes = read_hashed({tensor.extent.offset_bytes + row * stride, rows * stride, 0});
-      if (fault.empty()) fault = check_int8_rows(place, row, codes);
+    for (int64_t plane = 0; plane < place.planes(); ++plane) {
+      const int64_t start = place.plane_offset(plane);
+      for (int64_t row = 0; row < place.rows; row += rows_at_once) {
+        const int64_t end_row = std::min(row + rows_at_once, place.rows);
+        const auto codes = read_part(start + row * stride, start + end_row * stride);
+        if (fault.empty()) fault = check_code_rows(place, plane, row, codes);
+      }
+      const auto gap = read_part(start + place.plane_bytes(), place.plane_offset(plane + 1));
+      if (fault.empty() && !all_zero(gap)) fault = kGapFault;
     }
-    const int64_t codes_end = tensor.extent.offset_bytes + place.rows * stride;
-    const auto tail = read_hashed({codes_end, tensor.extent.end_bytes() - codes_end, 0});
-    return fault.empty() ? check_int8_scales(place, tail) : fault;
+    const auto tail = read_part(place.multipliers_offset(), place.extent_bytes());
+    return fault.empty() ? check_scales(place, tail) : fault;
   }
 
   std::string check_compressed(const Extent& extent, int64_t raw_bytes) {

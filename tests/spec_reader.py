@@ -10,7 +10,8 @@ Prints one line per item and OK; or the first fault, and exits with status 1.
 import struct
 import sys
 
-FORMATS = ["f32", "bf16", "int8", "mxfp4"]
+FORMATS = ["f32", "bf16", "int8", "mxfp4", "ternary", "ternary2"]
+BLOCK_BYTES = {"int8": [160], "ternary": [32], "ternary2": [32, 32]}  # of each plane of codes in blocks160
 LAYOUTS = ["row_major", "blocks160", "expert_bands"]
 PAGE = 4096
 MASK = (1 << 64) - 1
@@ -220,19 +221,20 @@ def up(value, alignment):
 
 
 def row_bytes(form, cols):
-    return {"f32": 4 * cols, "bf16": 2 * cols, "int8": cols, "mxfp4": cols // 2}[form]
+    return {"f32": 4 * cols, "bf16": 2 * cols, "mxfp4": cols // 2}[form]
 
 
 def tensor_bytes(form, layout, shape):
-    if layout == "row_major":
+    if layout == "row_major" and form in ("f32", "bf16"):
         elements = 1
         for dim in shape:
             elements *= dim
         return row_bytes(form, elements)
-    require(layout == "blocks160" and form == "int8" and len(shape) == 2, f"{form} in {layout} with shape {shape}")
+    require(layout == "blocks160" and form in BLOCK_BYTES and len(shape) == 2, f"{form} in {layout} with shape {shape}")
     rows, cols = shape
     blocks = up(cols, 160) // 160
-    return up(up(rows * blocks * 160, 64) + rows * blocks, 64) + 4 * rows
+    codes = sum(up(rows * blocks * block, 64) for block in BLOCK_BYTES[form])
+    return up(codes + rows * blocks, 64) + 4 * rows
 
 
 def expert_bytes(form, latent, inner):

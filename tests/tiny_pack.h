@@ -9,6 +9,7 @@
 
 #include "compiler/pack_encode.h"
 #include "schema/formats/int8.h"
+#include "schema/formats/ternary.h"
 #include "schema/hash.h"
 #include "schema/layout.h"
 #include "schema/little_endian.h"
@@ -62,9 +63,12 @@ struct TinyPack {
   PackIndex index;
   std::vector<std::byte> data;  // the file up to the index: room for the frame, then extents
 
-  TinyPack() : data(static_cast<size_t>(kExtentAlignment)) {
+  // `head` is int8, ternary or ternary2; A_log is f32, all else bf16.
+  explicit TinyPack(Format head = Format::kInt8) : data(static_cast<size_t>(kExtentAlignment)) {
     index.content.config = tiny_config();
-    for (const ExpectedTensor& tensor : expected_tensors(index.content.config)) add_tensor(tensor);
+    for (const ExpectedTensor& tensor : expected_tensors(index.content.config)) {
+      add_tensor(tensor, head);
+    }
     add_bank();
     const std::string text = "a side file, a side file, a side file";
     index.content.side_files.push_back({"tiktoken.model", static_cast<int64_t>(text.size()),
@@ -120,14 +124,14 @@ struct TinyPack {
     return extent;
   }
 
-  // The head is int8, A_log is f32, all else bf16.
-  void add_tensor(const ExpectedTensor& expected) {
+  void add_tensor(const ExpectedTensor& expected, Format head) {
     PackTensor tensor{expected.name,     expected.family, Format::kBf16,
                       Layout::kRowMajor, expected.shape,  {}};
     if (expected.family == Family::kHead) {
-      tensor.format = Format::kInt8;
+      tensor.format = head;
       tensor.layout = Layout::kBlocks160;
-      tensor.extent = place(int8_bytes(expected.shape[0], expected.shape[1]));
+      const Blocks160 blocks{head, expected.shape[0], expected.shape[1]};
+      tensor.extent = place(head == Format::kInt8 ? int8_bytes(blocks) : ternary_bytes(blocks));
     } else {
       if (expected.name.ends_with("A_log")) tensor.format = Format::kF32;
       tensor.extent =
@@ -136,11 +140,10 @@ struct TinyPack {
     index.content.tensors.push_back(tensor);
   }
 
-  std::vector<std::byte> int8_bytes(int64_t rows, int64_t cols) {
-    const Blocks160 place160{rows, cols};
+  std::vector<std::byte> int8_bytes(const Blocks160& place160) {
     std::vector<std::byte> bytes(static_cast<size_t>(place160.extent_bytes()));
-    std::vector<float> weights(static_cast<size_t>(cols));
-    for (int64_t row = 0; row < rows; ++row) {
+    std::vector<float> weights(static_cast<size_t>(place160.cols));
+    for (int64_t row = 0; row < place160.rows; ++row) {
       for (float& weight : weights) weight = static_cast<float>(random_() % 2001) - 1000.0f;
       const float scale = encode_int8_row(
           weights,
@@ -149,6 +152,26 @@ struct TinyPack {
           {reinterpret_cast<uint8_t*>(bytes.data() + place160.multiplier_offset(row, 0)),
            static_cast<size_t>(place160.blocks_per_row())});
       store_little_endian(std::bit_cast<uint32_t>(scale),
+                          bytes.data() + place160.row_scale_offset(row));
+    }
+    return bytes;
+  }
+
+  std::vector<std::byte> ternary_bytes(const Blocks160& place160) {
+    std::vector<std::byte> bytes(static_cast<size_t>(place160.extent_bytes()));
+    std::vector<int8_t> trits(static_cast<size_t>(place160.blocks_per_row() * kBlockInputs));
+    const auto stride = static_cast<size_t>(place160.row_stride_bytes());
+    for (int64_t row = 0; row < place160.rows; ++row) {
+      for (int64_t plane = 0; plane < place160.planes(); ++plane) {
+        for (size_t i = 0; i < static_cast<size_t>(place160.cols); ++i) {
+          trits[i] = static_cast<int8_t>(static_cast<int>(random_() % 3) - 1);
+        }
+        pack_trits(trits,
+                   {reinterpret_cast<uint8_t*>(bytes.data() + place160.code_offset(row, 0, plane)),
+                    stride});
+      }
+      bytes[static_cast<size_t>(place160.multiplier_offset(row, 0))] = std::byte{200};
+      store_little_endian(std::bit_cast<uint32_t>(0.01F),
                           bytes.data() + place160.row_scale_offset(row));
     }
     return bytes;

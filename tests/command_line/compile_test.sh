@@ -19,7 +19,7 @@ assert 8.05 < rows["head", "int8"]["bits_per_weight"] < 11, rows["head", "int8"]
 assert ("router", "int8") not in rows and ("embedding", "int8") not in rows
 ' || fail "the JSON of compile is wrong: $(cat out)"
 
-for options in "" "--trunk int8" "--head int8"; do
+for options in "" "--trunk int8" "--head int8" "--trunk ternary" "--trunk ternary2 --head int8"; do
   # shellcheck disable=SC2086
   expect_status 0 "$K3C" compile "$nano" --dry-run --json --quiet $options
   predicted=$(python3 -c 'import json; print(json.load(open("out"))["file_bytes"])')
@@ -39,6 +39,19 @@ expect_status 0 "$K3C" inspect c.k3pack --report decisions
 expect_line out '^lm_head\.weight	ternary_trunk	int8	asked for'
 expect_status 0 "$K3C" inspect c.k3pack --report sources
 expect_line out '^language_model\.lm_head\.weight	model-00009-of-000009\.safetensors	'
+
+# The stored rate of a ternary trunk is the arithmetic of its layout: nano's 256 inputs are two blocks.
+for format in ternary ternary2; do
+  expect_status 0 "$K3C" compile "$nano" -o t.k3pack --trunk $format --quiet
+  expect_line out "^note: 78 matrices are $format by rounding alone, untrained: their weights are off by [0-9.]+ %"
+  expect_line out "^latent +$format +14 "
+  expect_status 0 "$K3C" verify t.k3pack
+  expect_status 0 python3 "$K3_SOURCE_DIR/tests/spec_reader.py" t.k3pack
+  expect_line out " model\.layers\.0\.mlp\.up_proj\.weight $format blocks160 "
+  expect_status 0 "$K3C" inspect t.k3pack --report decisions
+  expect_line out "^model\.layers\.0\.mlp\.up_proj\.weight	ternary_trunk	$format	asked for; rounded, not trained; .*	0\.[0-9]+$"
+done
+expect_status 2 "$K3C" compile "$nano" -o t.k3pack --head ternary
 
 expect_status 0 "$K3C" compile "$nano" --stop-after census --quiet
 expect_line out '^census: trunk tensors: 210$'

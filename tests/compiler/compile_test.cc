@@ -56,12 +56,13 @@ TEST(Compile, NanoIsWholeAndComplete) {
 
 TEST(Compile, TheBytesDependOnNeitherThreadsNorPathNorTime) {
   const TempFolder folder;
-  for (const bool quantized : {false, true}) {
+  for (const Precision trunk : {Precision::kSource, Precision::kInt8, Precision::kTernary2}) {
     std::vector<std::byte> first;
     for (const int threads : {1, 2, 7, 0}) {
       CompileRequest request = to(folder.path(std::to_string(threads).append(".k3pack")));
       request.threads = threads;
-      compile(quantized ? int8(request) : request);
+      request.options.ternary_trunk.trunk = trunk;
+      compile(request);
       const auto bytes = file_bytes(request.output);
       if (first.empty()) first = bytes;
       EXPECT_EQ(bytes, first) << threads << " threads";
@@ -71,9 +72,9 @@ TEST(Compile, TheBytesDependOnNeitherThreadsNorPathNorTime) {
 
 TEST(Compile, ADryRunPredictsTheSizeAndWritesNothing) {
   const TempFolder folder;
-  for (const bool quantized : {false, true}) {
+  for (const Precision trunk : {Precision::kSource, Precision::kInt8, Precision::kTernary}) {
     CompileRequest request = to(folder.path("n.k3pack"));
-    if (quantized) request = int8(request);
+    request.options.ternary_trunk.trunk = trunk;
     request.dry_run = true;
     request.json = true;
     const std::string said = compile(request);
@@ -96,6 +97,19 @@ TEST(Compile, StopAfterPrintsThePlanAndWritesNothing) {
             std::string::npos);
   EXPECT_EQ(said.find("prune_experts"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(request.output));
+}
+
+TEST(Compile, SaysThatTernaryWeightsAreRoundedAndUntrained) {
+  const TempFolder folder;
+  for (const bool json : {false, true}) {
+    CompileRequest request = to(folder.path("n.k3pack"));
+    request.options.ternary_trunk.trunk = Precision::kTernary;
+    request.json = json;
+    const std::string said = compile(request);
+    EXPECT_NE(said.find("78 matrices are ternary by rounding alone, untrained"), std::string::npos)
+        << said;
+    EXPECT_EQ(compile(to(folder.path("n.k3pack"))).find("note: "), std::string::npos);
+  }
 }
 
 TEST(Compile, SourceHashesAreThoseOfTheShards) {

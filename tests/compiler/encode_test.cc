@@ -10,7 +10,9 @@
 #include "compiler/fixed_point.h"
 #include "compiler/pack_plan.h"
 #include "passes/pipeline.h"
+#include "passes/ternary_round.h"
 #include "schema/formats/mxfp4.h"
+#include "schema/formats/ternary.h"
 #include "schema/matrix_view.h"
 #include "schema/pack_reader.h"
 #include "tests/thrown_message.h"
@@ -64,6 +66,17 @@ TEST(Encode, FloatsAreTheCheckpointsBytes) {
   }
 }
 
+// A row of a bf16 matrix as it is in the checkpoint.
+std::vector<float> bf16_row(TinySource& source, const TrunkTensor& tensor, int64_t row) {
+  const auto bytes = source.bytes_of(tensor.source);
+  std::vector<float> weights;
+  for (int64_t col = 0; col < tensor.shape[1]; ++col) {
+    const auto at = static_cast<size_t>(2 * (row * tensor.shape[1] + col));
+    weights.push_back(decode_bf16(load_little_endian<uint16_t>(&bytes[at])));
+  }
+  return weights;
+}
+
 TEST(Encode, Int8RowsAreWhatEncodeInt8RowMakes) {
   const TempFolder folder;
   TinySource source;
@@ -77,13 +90,8 @@ TEST(Encode, Int8RowsAreWhatEncodeInt8RowMakes) {
     const int64_t cols = tensor.shape[1];
     const auto extent = read(pack, pack.find(tensor.name)->extent);
     const MatrixView view = view_matrix(Format::kInt8, rows, cols, extent.data());
-    const auto bytes = source.bytes_of(tensor.source);
     for (int64_t row = 0; row < rows; ++row) {
-      std::vector<float> weights;
-      for (int64_t col = 0; col < cols; ++col) {
-        const auto at = static_cast<size_t>(2 * (row * cols + col));
-        weights.push_back(decode_bf16(load_little_endian<uint16_t>(&bytes[at])));
-      }
+      const std::vector<float> weights = bf16_row(source, tensor, row);
       std::vector<int8_t> codes(static_cast<size_t>(view.row_stride_bytes));
       std::vector<uint8_t> multipliers(static_cast<size_t>(view.scales_per_row));
       EXPECT_EQ(view.row_scales[row], encode_int8_row(weights, codes, multipliers));
@@ -94,6 +102,39 @@ TEST(Encode, Int8RowsAreWhatEncodeInt8RowMakes) {
     }
   }
   EXPECT_GT(checked, 10);
+}
+
+TEST(Encode, TernaryRowsAreWhatRoundTernaryRowMakes) {
+  for (const auto& [precision, format] : {std::pair(Precision::kTernary, Format::kTernary),
+                                          std::pair(Precision::kTernary2, Format::kTernary2)}) {
+    const TempFolder folder;
+    TinySource source;
+    Options options;
+    options.ternary_trunk.trunk = precision;
+    const PackReader pack = compile(source, folder, options);
+    EXPECT_TRUE(pack.verify().empty());
+    int checked = 0;
+    for (const TrunkTensor& tensor : source.model.trunk) {
+      if (tensor.format != format) continue;
+      ++checked;
+      const auto extent = read(pack, pack.find(tensor.name)->extent);
+      const MatrixView view = view_matrix(format, tensor.shape[0], tensor.shape[1], extent.data());
+      for (int64_t row = 0; row < view.rows; ++row) {
+        const std::vector<float> weights = bf16_row(source, tensor, row);
+        std::vector<int8_t> codes(static_cast<size_t>(view.scales_per_row * kBlockInputs));
+        std::vector<uint8_t> multipliers(static_cast<size_t>(view.scales_per_row));
+        const int largest = largest_ternary_code(format);
+        const RoundedRow rounded = round_ternary_row(weights, largest, codes, multipliers);
+        EXPECT_EQ(view.row_scales[row], rounded.row_scale);
+        for (int64_t col = 0; col < view.cols; ++col) {
+          EXPECT_EQ(ternary_code_at(view, row, col), codes[static_cast<size_t>(col)]);
+          EXPECT_EQ(view.scales[row * view.scales_per_row + col / kBlockInputs],
+                    multipliers[static_cast<size_t>(col / kBlockInputs)]);
+        }
+      }
+    }
+    EXPECT_GT(checked, 10);
+  }
 }
 
 // Every weight through the views that kernels use, against the checkpoint's own planes.
@@ -205,7 +246,7 @@ TEST(Encode, TheFixedPointDoesNotDependOnWhichExpertsAreKept) {
   EXPECT_EQ(fixed_point(true), fixed_point(false));
 }
 
-TEST(Encode, NamesAWeightThatInt8CannotHold) {
+TEST(Encode, NamesAWeightThatNoIntegerFormatCanHold) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     TinySource source;
     TrunkTensor& tensor = source.tensor("model.layers.0.mlp.up_proj.weight");
@@ -213,6 +254,9 @@ TEST(Encode, NamesAWeightThatInt8CannotHold) {
     EXPECT_NE(failure(source, int8_options())
                   .find("tensor model.layers.0.mlp.up_proj.weight: weight at row 5, column 7 is "),
               std::string::npos);
+    Options ternary;
+    ternary.ternary_trunk.trunk = Precision::kTernary;
+    EXPECT_NE(failure(source, ternary).find(", ternary needs finite weights"), std::string::npos);
     EXPECT_EQ(failure(source), "no error");  // copied, it is the checkpoint's business
   }
 }

@@ -20,7 +20,7 @@ TEST(Report, CountsByFamilyAndFormat) {
   const ReportRow& head = row_of(rows, Family::kHead, Format::kInt8);
   EXPECT_EQ(head.tensors, 1);
   EXPECT_EQ(head.parameters, 40 * 32);
-  EXPECT_EQ(head.bytes, (Blocks160{40, 32}.extent_bytes()));
+  EXPECT_EQ(head.bytes, (Blocks160{Format::kInt8, 40, 32}.extent_bytes()));
   EXPECT_DOUBLE_EQ(head.bits_per_weight(), 8.0 * static_cast<double>(head.bytes) / (40 * 32));
   EXPECT_EQ(row_of(rows, Family::kKda, Format::kF32).tensors, 1);  // A_log
 }

@@ -19,7 +19,8 @@
 namespace k3 {
 namespace {
 
-constexpr Format kFormats[] = {Format::kF32, Format::kBf16, Format::kInt8, Format::kMxfp4};
+constexpr Format kFormats[] = {Format::kF32,   Format::kBf16,    Format::kInt8,
+                               Format::kMxfp4, Format::kTernary, Format::kTernary2};
 
 using Matmul = void (*)(const MatrixView&, const float*, int64_t, float*);
 
@@ -44,6 +45,16 @@ void exact_matmul(const MatrixView& weights, const float* x, int64_t tokens, flo
   }
 }
 
+// The trit of an input by the definition: the byte is the least fraction of 256ths that is not
+// below v / 243, and v's base-3 digits are trit + 1.
+int trit_at(const std::byte* row, int64_t c) {
+  const int byte = std::to_integer<int>(row[c / 160 * 32 + c % 32]);
+  int v = 0;
+  while ((v + 1) * 256 <= byte * 243) ++v;
+  for (int64_t place = c % 160 / 32; place < 4; ++place) v /= 3;
+  return v % 3 - 1;
+}
+
 // One element of a matrix, looked up by its own path.
 double weight_at(const MatrixView& w, int64_t r, int64_t c) {
   const std::byte* row = w.codes + r * w.row_stride_bytes;
@@ -55,6 +66,13 @@ double weight_at(const MatrixView& w, int64_t r, int64_t c) {
       return static_cast<double>(decode_bf16(reinterpret_cast<const uint16_t*>(row)[c]));
     case Format::kInt8:
       return decode_int8(reinterpret_cast<const int8_t*>(row)[c], scales[c / 160], w.row_scales[r]);
+    case Format::kTernary:
+      return static_cast<double>(w.row_scales[r]) * (scales[c / 160] * trit_at(row, c));
+    case Format::kTernary2: {
+      const std::byte* second = w.second_codes + r * w.row_stride_bytes;
+      return static_cast<double>(w.row_scales[r]) *
+             (scales[c / 160] * (3 * trit_at(row, c) + trit_at(second, c)));
+    }
     case Format::kMxfp4:
       return static_cast<double>(
           decode_mxfp4(mxfp4_code_at(reinterpret_cast<const uint8_t*>(row), c), scales[c / 32]));
@@ -142,7 +160,7 @@ TEST(MatmulExact, StaysWithinItsBoundOfReference) {
 }
 
 TEST(MatmulExact, Int8MultipliesTheBlockByItsMultiplierAndTheRowByItsScale) {
-  const Blocks160 place{1, 161};
+  const Blocks160 place{Format::kInt8, 1, 161};
   AlignedBytes bytes(place.extent_bytes());
   bytes.data()[0] = std::byte{3};
   bytes.data()[160] = std::byte{251};  // -5
@@ -156,6 +174,33 @@ TEST(MatmulExact, Int8MultipliesTheBlockByItsMultiplierAndTheRowByItsScale) {
   const MatrixView view = view_matrix(Format::kInt8, 1, 161, bytes.data());
   EXPECT_EQ(run(exact_matmul, view, x)[0],
             static_cast<float>(0.5 * (3 * 7 * 10 - 5 * 255 * 32639)));
+}
+
+TEST(MatmulExact, Ternary2WeighsTheFirstPlaneThreefold) {
+  const Blocks160 place{Format::kTernary2, 1, 161};
+  AlignedBytes bytes(place.extent_bytes());
+  std::fill_n(bytes.data(), place.multipliers_offset(), std::byte{kFiveZeroTrits});
+  // Input 33 is the second trit of byte 1, input 160 the first of byte 32.
+  bytes.data()[1] = std::byte{encode_five_trits(121 + 27)};
+  bytes.data()[place.plane_offset(1) + 1] = std::byte{encode_five_trits(121 - 27)};
+  bytes.data()[place.plane_offset(1) + 32] = std::byte{encode_five_trits(121 - 81)};
+  bytes.data()[place.multiplier_offset(0, 0)] = std::byte{7};
+  bytes.data()[place.multiplier_offset(0, 160)] = std::byte{255};
+  const float scale = 0.5F;
+  std::memcpy(bytes.data() + place.row_scale_offset(0), &scale, 4);
+  std::vector<float> x(161, 0.0F);
+  x[33] = 10.0F;
+  x[160] = 32639.0F;
+  const MatrixView two = view_matrix(Format::kTernary2, 1, 161, bytes.data());
+  const auto both = static_cast<float>(0.5 * ((3 - 1) * 7 * 10 - 255 * 32639));
+  EXPECT_EQ(run(exact_matmul, two, x)[0], both);
+  EXPECT_EQ(run(reference::matmul, two, x)[0], both);
+
+  // The first plane with the same scales is a matrix of ternary.
+  MatrixView one = two;
+  one.format = Format::kTernary;
+  EXPECT_EQ(run(exact_matmul, one, x)[0], static_cast<float>(0.5 * 7 * 10));
+  EXPECT_EQ(run(reference::matmul, one, x)[0], static_cast<float>(0.5 * 7 * 10));
 }
 
 TEST(MatmulExact, Mxfp4ReadsTheEvenInputFromTheLowNibble) {
@@ -189,7 +234,7 @@ TEST(MatmulExact, Mxfp4ShiftsByUpTo31) {
 
 TEST(MatmulExact, OneNonFiniteActivationMakesItsTokensOutputsNan) {
   Random random(3);
-  for (const Format format : {Format::kInt8, Format::kMxfp4}) {
+  for (const Format format : {Format::kInt8, Format::kMxfp4, Format::kTernary, Format::kTernary2}) {
     const RandomMatrix matrix(random, format, 3, 64);
     std::vector<float> x(128, 1.0F);
     x[64 + 17] = std::numeric_limits<float>::infinity();
@@ -229,6 +274,18 @@ TEST(MatmulCpu, HasTheExactBitsAroundBlockAndGroupEdges) {
   }
 }
 
+TEST(MatmulCpu, TernaryHasTheExactBitsForAnyNumberOfTokens) {
+  Random random(10);
+  for (const Format format : {Format::kTernary, Format::kTernary2}) {
+    for (const int64_t cols : {1, 161}) {
+      const RandomMatrix matrix(random, format, 5, cols);
+      for (int64_t tokens = 1; tokens <= 64; ++tokens) {
+        expect_exact_bits_on_every_target(matrix.view, random_activations(random, tokens, cols));
+      }
+    }
+  }
+}
+
 TEST(MatmulCpu, HasTheExactBitsAtTheModelsWidths) {
   Random random(5);
   for (const Format format : kFormats) {
@@ -244,7 +301,7 @@ TEST(MatmulCpu, HasTheExactBitsAtTheModelsWidths) {
 TEST(MatmulCpu, HasTheExactBitsWhereEveryCodeAndActivationIsExtreme) {
   // The largest sums an int8 row can have, -128 (not a code of ours) included.
   const int64_t cols = 33792;
-  const Blocks160 place{1, cols};
+  const Blocks160 place{Format::kInt8, 1, cols};
   AlignedBytes bytes(place.extent_bytes());
   for (const int code : {127, -127, -128}) {
     std::fill_n(bytes.data(), cols, static_cast<std::byte>(code));
@@ -260,6 +317,45 @@ TEST(MatmulCpu, HasTheExactBitsWhereEveryCodeAndActivationIsExtreme) {
         EXPECT_EQ(run(cpu::matmul, view, x)[0], static_cast<float>(sum));
       }
     }
+  }
+}
+
+TEST(MatmulCpu, HasTheExactBitsWhereEveryTritAndActivationIsExtreme) {
+  const int64_t cols = 33792;
+  for (const Format format : {Format::kTernary, Format::kTernary2}) {
+    const Blocks160 place{format, 1, cols};
+    AlignedBytes bytes(place.extent_bytes());
+    std::fill_n(bytes.data() + place.multipliers_offset(), place.blocks_per_row(), std::byte{255});
+    const float scale = 1.0F;
+    std::memcpy(bytes.data() + place.row_scale_offset(0), &scale, 4);
+    std::vector<float> x(static_cast<size_t>(2 * cols), -32639.0F);
+    std::fill(x.begin() + cols, x.end(), 32639.0F);
+    for (const int sign : {-1, 1}) {
+      const uint8_t byte = encode_five_trits(sign < 0 ? 0 : 242);
+      std::fill_n(bytes.data(), place.multipliers_offset(), std::byte{byte});
+      const MatrixView view = view_matrix(format, 1, cols, bytes.data());
+      expect_exact_bits_on_every_target(view, x);
+      const int code = sign * largest_ternary_code(format);
+      const double sum = -32639.0 * code * 255.0 * static_cast<double>(cols);
+      EXPECT_EQ(run(cpu::matmul, view, x)[0], static_cast<float>(sum));
+    }
+  }
+}
+
+// Also the 13 that hold no trits and the padding: a damaged pack gives the same wrong numbers
+// everywhere.
+TEST(MatmulCpu, HasTheExactBitsForAnyBytesOfTernary) {
+  Random random(11);
+  for (const Format format : {Format::kTernary, Format::kTernary2}) {
+    RandomMatrix matrix(random, format, 4, 8 * 160);  // 256 bytes a row
+    const Blocks160 place{format, 4, 8 * 160};
+    for (int64_t plane = 0; plane < place.planes(); ++plane) {
+      for (int64_t i = 0; i < place.plane_bytes(); ++i) {
+        matrix.bytes.data()[place.plane_offset(plane) + i] =
+            static_cast<std::byte>(i * (1 + plane));
+      }
+    }
+    expect_exact_bits_on_every_target(matrix.view, random_activations(random, 7, 8 * 160));
   }
 }
 

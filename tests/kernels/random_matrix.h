@@ -15,6 +15,7 @@
 #include "schema/formats/bf16.h"
 #include "schema/formats/int8.h"
 #include "schema/formats/mxfp4.h"
+#include "schema/formats/ternary.h"
 #include "schema/layout.h"
 #include "schema/matrix_view.h"
 
@@ -85,33 +86,43 @@ struct RandomMatrix {
       view.least_exponent = fill_mxfp4(random, groups, 110, 16, bytes.data(), scales);
       return;
     }
-    const int64_t length = format == Format::kInt8 ? Blocks160{rows, cols}.extent_bytes()
-                                                   : rows * packed_row_bytes(format, cols);
-    bytes = AlignedBytes(length);
-    view = view_matrix(format, rows, cols, bytes.data());
-    // The padding of int8 is zero in a sound pack, but no kernel may rely on it.
-    const int64_t stored_cols = format == Format::kInt8 ? view.row_stride_bytes : cols;
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < stored_cols; ++c) set_random(random, r, c);
+    if (lies_in_blocks160(format)) {
+      const Blocks160 place{format, rows, cols};
+      bytes = AlignedBytes(place.extent_bytes());
+      view = view_matrix(format, rows, cols, bytes.data());
+      set_codes(random, place);
+      set_scales(random, place);
+      return;
     }
-    if (format == Format::kInt8) set_scales(random);
+    bytes = AlignedBytes(rows * packed_row_bytes(format, cols));
+    view = view_matrix(format, rows, cols, bytes.data());
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < cols; ++c) set_random(random, r, c);
+    }
   }
 
  private:
   void set_random(Random& random, int64_t row, int64_t col) {
     std::byte* codes = bytes.data() + row * view.row_stride_bytes;
-    if (view.format == Format::kInt8) {
-      codes[col] = static_cast<std::byte>(random_below(random, 255) - 127);
-      return;
-    }
     const float weight = random_weight(random);
     const uint16_t bf16 = encode_bf16(weight);
     if (view.format == Format::kF32) std::memcpy(codes + 4 * col, &weight, 4);
     if (view.format == Format::kBf16) std::memcpy(codes + 2 * col, &bf16, 2);
   }
 
-  void set_scales(Random& random) {
-    const Blocks160 place{view.rows, view.cols};
+  // The padding is zero in a sound pack, but no kernel may rely on it.
+  void set_codes(Random& random, const Blocks160& place) {
+    for (int64_t plane = 0; plane < place.planes(); ++plane) {
+      std::byte* codes = bytes.data() + place.plane_offset(plane);
+      for (int64_t i = 0; i < place.plane_bytes(); ++i) {
+        codes[i] = place.format == Format::kInt8
+                       ? static_cast<std::byte>(random_below(random, 255) - 127)
+                       : std::byte{encode_five_trits(static_cast<int>(random_below(random, 243)))};
+      }
+    }
+  }
+
+  void set_scales(Random& random, const Blocks160& place) {
     for (int64_t r = 0; r < view.rows; ++r) {
       for (int64_t b = 0; b < place.blocks_per_row(); ++b) {
         bytes.data()[place.multiplier_offset(r, b * kBlockInputs)] =

@@ -2,8 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
 #include "passes/check_plan.h"
 #include "passes/planned_extent.h"
+#include "passes/ternary_round.h"
+#include "schema/formats/ternary.h"
 #include "schema/zstd.h"
 #include "tests/thrown_message.h"
 #include "tests/tiny_model.h"
@@ -52,6 +59,73 @@ TEST(Pipeline, Int8TouchesOnlyWhatMayBeQuantized) {
     const bool expected = tensor.may_quantize || tensor.family == Family::kHead;
     EXPECT_EQ(tensor.format == Format::kInt8, expected) << tensor.name;
     EXPECT_EQ(tensor.layout == Layout::kBlocks160, expected) << tensor.name;
+  }
+}
+
+TEST(Pipeline, TernaryTouchesTheTrunksMatricesAlone) {
+  for (const auto& [precision, format] : {std::pair(Precision::kTernary, Format::kTernary),
+                                          std::pair(Precision::kTernary2, Format::kTernary2)}) {
+    const TempFolder folder;
+    TinySource source;
+    source.open(folder);
+    Options options;
+    options.ternary_trunk.trunk = precision;
+    run_pipeline(source.model, options, quiet);
+    for (const TrunkTensor& tensor : source.model.trunk) {
+      EXPECT_EQ(tensor.format == format, tensor.may_quantize) << tensor.name;
+      EXPECT_EQ(tensor.layout == Layout::kBlocks160, tensor.may_quantize) << tensor.name;
+    }
+  }
+}
+
+// What is lost of a bf16 matrix when each of its rows is rounded.
+double relative_error(TinySource& source, const TrunkTensor& tensor) {
+  const auto cols = static_cast<size_t>(tensor.shape[1]);
+  const auto bytes = source.bytes_of(tensor.source);
+  std::vector<float> weights;
+  for (size_t i = 0; i < bytes.size(); i += 2) {
+    weights.push_back(decode_bf16(load_little_endian<uint16_t>(&bytes[i])));
+  }
+  const auto blocks = static_cast<size_t>(divide_up(tensor.shape[1], kBlockInputs));
+  std::vector<int8_t> codes(blocks * kBlockInputs);
+  std::vector<uint8_t> multipliers(blocks);
+  double error = 0;
+  double energy = 0;
+  for (size_t begin = 0; begin < weights.size(); begin += cols) {
+    const RoundedRow row =
+        round_ternary_row(std::span(weights).subspan(begin, cols),
+                          largest_ternary_code(tensor.format), codes, multipliers);
+    error += row.squared_error;
+    energy += row.squared_weights;
+  }
+  return std::sqrt(error / energy);
+}
+
+TEST(Pipeline, TernaryDecisionsTellWhatRoundingCostsEachMatrix) {
+  for (const Precision precision : {Precision::kTernary, Precision::kTernary2}) {
+    const TempFolder folder;
+    TinySource source;
+    source.open(folder);
+    Options options;
+    options.ternary_trunk.trunk = precision;
+    const PassResults results = run_pipeline(source.model, options, quiet);
+    int64_t told = 0;
+    for (const TrunkTensor& tensor : source.model.trunk) {
+      if (!tensor.may_quantize) continue;
+      const auto decision = std::find_if(
+          results.decisions.begin(), results.decisions.end(), [&](const Decision& candidate) {
+            return candidate.subject == tensor.name && candidate.pass == "ternary_trunk";
+          });
+      ASSERT_NE(decision, results.decisions.end());
+      ++told;
+      EXPECT_EQ(decision->choice, precision_name(precision));
+      EXPECT_NE(decision->reason.find("not trained"), std::string_view::npos);
+      EXPECT_DOUBLE_EQ(decision->number, relative_error(source, tensor)) << tensor.name;
+    }
+    EXPECT_GT(told, 10);
+    ASSERT_EQ(results.notes.size(), 1u);
+    EXPECT_EQ(results.notes[0].rfind(std::to_string(told) + " matrices are ", 0), 0u);
+    EXPECT_NE(results.notes[0].find("by rounding alone, untrained"), std::string::npos);
   }
 }
 
@@ -180,6 +254,11 @@ TEST(CheckPlan, FindsWhatBreaksARule) {
   expect("must stay as it is", [](FinishedPlan& plan) {
     for (TrunkTensor& tensor : plan.model.trunk) {
       if (tensor.family == Family::kRouter) tensor.format = Format::kInt8;
+    }
+  });
+  expect("is to be ternary2, but must stay as it is", [](FinishedPlan& plan) {
+    for (TrunkTensor& tensor : plan.model.trunk) {
+      if (tensor.family == Family::kRouter) tensor.format = Format::kTernary2;
     }
   });
   expect("is BF16 and is to be f32", [](FinishedPlan& plan) {

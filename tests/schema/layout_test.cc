@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+#include <utility>
 #include <vector>
 
 namespace k3 {
@@ -30,32 +33,75 @@ class Marks {
   std::vector<bool> nibbles_;
 };
 
-TEST(Blocks160, EveryCodeAndScaleHasItsOwnPlace) {
-  for (const int64_t rows : {1, 2, 7, 64}) {
-    for (const int64_t cols : {1, 159, 160, 161, 320, 500}) {
-      const Blocks160 place{rows, cols};
-      Marks marks(place.extent_bytes());
-      for (int64_t row = 0; row < rows; ++row) {
-        for (int64_t col = 0; col < cols; ++col) marks.mark_bytes(place.code_offset(row, col), 1);
-        for (int64_t col = 0; col < cols; col += kBlockInputs) {
-          marks.mark_bytes(place.multiplier_offset(row, col), 1);
-          EXPECT_EQ(place.multiplier_offset(row, col),
-                    place.multiplier_offset(row, std::min(col + kBlockInputs, cols) - 1));
-        }
-        marks.mark_bytes(place.row_scale_offset(row), 4);
+// Each code's byte once for int8, five trits' byte once for a ternary plane, and every scale.
+void expect_blocks_bijection(const Blocks160& place) {
+  Marks marks(place.extent_bytes());
+  const bool trits = place.format != Format::kInt8;
+  std::set<std::pair<int64_t, int>> places;
+  for (int64_t row = 0; row < place.rows; ++row) {
+    for (int64_t plane = 0; plane < place.planes(); ++plane) {
+      for (int64_t col = 0; col < place.cols; ++col) {
+        const int64_t byte = place.code_offset(row, col, plane);
+        const bool is_new = places.insert({byte, trits ? trit_place(col) : 0}).second;
+        ASSERT_TRUE(is_new) << "row " << row << ", column " << col << ", plane " << plane;
+        if (!trits || trit_place(col) == 0) marks.mark_bytes(byte, 1);
       }
-      const int64_t padding_codes = rows * (place.row_stride_bytes() - cols);
-      EXPECT_LT(marks.unused_bytes() - padding_codes, 2 * kPlaneAlignment);
-      EXPECT_EQ(place.multipliers_offset() % kPlaneAlignment, 0);
-      EXPECT_EQ(place.row_scales_offset() % kPlaneAlignment, 0);
+    }
+    for (int64_t col = 0; col < place.cols; col += kBlockInputs) {
+      marks.mark_bytes(place.multiplier_offset(row, col), 1);
+      const int64_t last = std::min(col + kBlockInputs, place.cols) - 1;
+      EXPECT_EQ(place.multiplier_offset(row, col), place.multiplier_offset(row, last));
+    }
+    marks.mark_bytes(place.row_scale_offset(row), 4);
+  }
+  const int64_t tail = place.cols % kBlockInputs;
+  const int64_t tail_bytes = trits ? std::min(tail, kTernaryBlockBytes) : tail;
+  const int64_t unused_in_row = tail == 0 ? 0 : place.block_bytes() - tail_bytes;
+  EXPECT_LT(marks.unused_bytes() - place.rows * place.planes() * unused_in_row,
+            (place.planes() + 1) * kPlaneAlignment);
+  for (int64_t plane = 0; plane <= place.planes(); ++plane) {
+    EXPECT_EQ(place.plane_offset(plane) % kPlaneAlignment, 0);
+  }
+  EXPECT_EQ(place.multipliers_offset(), place.plane_offset(place.planes()));
+  EXPECT_EQ(place.row_scales_offset() % kPlaneAlignment, 0);
+}
+
+TEST(Blocks160, EveryCodeAndScaleHasItsOwnPlace) {
+  for (const Format format : {Format::kInt8, Format::kTernary, Format::kTernary2}) {
+    for (const int64_t rows : {1, 2, 7, 64}) {
+      for (const int64_t cols : {1, 31, 32, 33, 159, 160, 161, 319, 320, 500}) {
+        expect_blocks_bijection({format, rows, cols});
+      }
     }
   }
 }
 
+TEST(Blocks160, BothPlanesOfTernary2HaveTheGeometryOfTernary) {
+  const Blocks160 one{Format::kTernary, 3, 500};
+  const Blocks160 two{Format::kTernary2, 3, 500};
+  EXPECT_EQ(two.row_stride_bytes(), one.row_stride_bytes());
+  for (int64_t row = 0; row < 3; ++row) {
+    for (int64_t col = 0; col < 500; ++col) {
+      EXPECT_EQ(two.code_offset(row, col, 0), one.code_offset(row, col));
+      EXPECT_EQ(two.code_offset(row, col, 1) - two.plane_offset(1), one.code_offset(row, col));
+    }
+  }
+}
+
+// Stored bytes x 8 / weights: 1.6 for five trits a byte, 0.45 % of padding to 45 blocks, 8 / 160 for
+// the multipliers and 32 / 7168 for the row scales.
 TEST(Blocks160, HoldsItsRateAtK3sWidths) {
-  const Blocks160 place{12288, 7168};
-  const double bits = 8.0 * static_cast<double>(place.extent_bytes()) / (12288.0 * 7168.0);
-  EXPECT_NEAR(bits, 8.09, 0.01);
+  const auto bits = [](Format format) {
+    const Blocks160 place{format, 12288, 7168};
+    return 8.0 * static_cast<double>(place.extent_bytes()) / (12288.0 * 7168.0);
+  };
+  EXPECT_NEAR(bits(Format::kInt8), 8.09, 0.01);
+  const double one = (45 * 32 * 8 + 45 * 8 + 32) / 7168.0;
+  EXPECT_NEAR(bits(Format::kTernary), one, 1e-5);
+  EXPECT_NEAR(bits(Format::kTernary), 1.662, 0.0005);
+  const double two = (2 * 45 * 32 * 8 + 45 * 8 + 32) / 7168.0;
+  EXPECT_NEAR(bits(Format::kTernary2), two, 1e-5);
+  EXPECT_NEAR(bits(Format::kTernary2), 3.269, 0.0005);
 }
 
 // Every element's nibble (or bf16 pair) and every group's scale byte, by the formula of the

@@ -142,12 +142,23 @@ TEST(PackReader, RefusesFormatsThatATensorCannotHave) {
     router.format = Format::kInt8;
     router.layout = Layout::kBlocks160;
   });
+  expect_refused("format is ternary2, expected bf16 or f32", [](TinyPack& pack) {
+    PackTensor& router = pack.tensor("model.layers.1.block_sparse_moe.gate.weight");
+    router.format = Format::kTernary2;
+    router.layout = Layout::kBlocks160;
+  });
   expect_refused("does not go with layout",
                  [](TinyPack& pack) { some_matrix(pack).layout = Layout::kBlocks160; });
+  expect_refused("does not go with layout",
+                 [](TinyPack& pack) { some_matrix(pack).format = Format::kTernary; });
+  expect_refused("its shape and format make",
+                 [](TinyPack& pack) { pack.tensor("lm_head.weight").format = Format::kTernary; });
   expect_refused("does not go with layout",
                  [](TinyPack& pack) { some_matrix(pack).format = Format::kMxfp4; });
   expect_refused("expected mxfp4 or bf16",
                  [](TinyPack& pack) { the_bank(pack).format = Format::kInt8; });
+  expect_refused("expected mxfp4 or bf16",
+                 [](TinyPack& pack) { the_bank(pack).format = Format::kTernary; });
   expect_refused("expected mxfp4 or bf16",
                  [](TinyPack& pack) { the_bank(pack).layout = Layout::kRowMajor; });
 }
@@ -332,12 +343,16 @@ TEST(PackReader, ReadRefusesDamagedBytesUnlessToldNotToLook) {
 }
 
 // What a wrong writer would hash along: verify must see it although every hash matches.
-std::string only_fault(const std::function<void(TinyPack&)>& break_it) {
+std::string only_fault(TinyPack& tiny) {
   const TempFolder folder;
-  TinyPack tiny;
-  break_it(tiny);
   const auto faults = PackReader(folder.write("p.k3pack", tiny.image())).verify();
   return faults.size() == 1 ? faults[0] : std::to_string(faults.size()) + " faults";
+}
+
+std::string only_fault(const std::function<void(TinyPack&)>& break_it) {
+  TinyPack tiny;
+  break_it(tiny);
+  return only_fault(tiny);
 }
 
 TEST(PackVerify, NoticesWhatAHashCannot) {
@@ -361,7 +376,7 @@ TEST(PackVerify, NoticesWhatAHashCannot) {
   expect_fault("w1 spans 32 exponents",
                [&](TinyPack& pack) { set_scale(pack, ExpertMatrix::kW1, 150); });
 
-  const Blocks160 head{40, 32};
+  const Blocks160 head{Format::kInt8, 40, 32};
   const auto set_head = [&](TinyPack& pack, int64_t offset, std::byte value) {
     Extent& extent = pack.tensor("lm_head.weight").extent;
     pack.bytes_of(extent)[static_cast<size_t>(offset)] = value;
@@ -387,6 +402,68 @@ TEST(PackVerify, NoticesWhatAHashCannot) {
          10, 1});
     pack.data.resize(static_cast<size_t>(pack.index.retired[0].end_bytes()));
   });
+}
+
+// A soundly hashed head in `format` with one byte changed.
+std::string fault_in_head(Format format, int64_t offset, uint8_t value) {
+  TinyPack pack(format);
+  Extent& extent = pack.tensor("lm_head.weight").extent;
+  pack.bytes_of(extent)[static_cast<size_t>(offset)] = std::byte{value};
+  pack.rehash(extent);
+  return only_fault(pack);
+}
+
+TEST(PackVerify, AcceptsTernaryMatricesThatAnEncoderMakes) {
+  for (const Format format : {Format::kTernary, Format::kTernary2}) {
+    TinyPack pack(format);
+    EXPECT_EQ(only_fault(pack), "0 faults");
+  }
+}
+
+TEST(PackVerify, RefusesEveryByteThatHoldsNoTrits) {
+  const Blocks160 place{Format::kTernary, 40, 32};
+  int refused = 0;
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto value = static_cast<uint8_t>(byte);
+    // Of the 243 sound ones, those with a trit beyond column 31 break the rule of padding.
+    const std::string fault = fault_in_head(Format::kTernary, place.code_offset(3, 7), value);
+    const bool names_it = fault.find("row 3 byte 7 is " + std::to_string(byte) +
+                                     ", which no five trits make") != std::string::npos;
+    EXPECT_EQ(names_it, !holds_five_trits(value)) << fault;
+    refused += names_it ? 1 : 0;
+  }
+  EXPECT_EQ(refused, 13);
+}
+
+TEST(PackVerify, NoticesWhatAHashCannotInTernaryMatrices) {
+  const auto expect_fault = [](const std::string& part, Format format, int64_t offset,
+                               uint8_t value) {
+    const std::string fault = fault_in_head(format, offset, value);
+    EXPECT_NE(fault.find(part), std::string::npos) << fault;
+  };
+  const Blocks160 one{Format::kTernary, 40, 32};
+  const Blocks160 two{Format::kTernary2, 40, 32};
+  // Of a block with 32 inputs only the first trit of every byte is a weight's.
+  for (const int below : {-40, -1, 1, 40}) {
+    expect_fault("tensor lm_head.weight: row 5 has padding trits that are not zero",
+                 Format::kTernary, one.code_offset(5, 31), encode_five_trits(121 + below));
+  }
+  expect_fault("plane 0 row 5 has padding trits", Format::kTernary2, two.code_offset(5, 0, 0),
+               encode_five_trits(122));
+  expect_fault("plane 1 row 39 has padding trits", Format::kTernary2, two.code_offset(39, 0, 1),
+               encode_five_trits(122));
+  expect_fault("plane 1 row 0 byte 2 is ", Format::kTernary2, two.code_offset(0, 2, 1), 20);
+  expect_fault("between its planes are not zero", Format::kTernary2, two.multipliers_offset() + 40,
+               1);
+  expect_fault("row 2 has scale -0.01", Format::kTernary, one.row_scale_offset(2) + 3, 0xbc);
+  for (const float scale : {std::nanf(""), INFINITY}) {
+    TinyPack pack(Format::kTernary2);
+    Extent& extent = pack.tensor("lm_head.weight").extent;
+    store_little_endian(std::bit_cast<uint32_t>(scale),
+                        &pack.bytes_of(extent)[static_cast<size_t>(two.row_scale_offset(39))]);
+    pack.rehash(extent);
+    EXPECT_NE(only_fault(pack).find("row 39 has scale "), std::string::npos);
+  }
 }
 
 TEST(PackVerify, CollectsAllFaults) {

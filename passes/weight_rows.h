@@ -1,0 +1,19 @@
+// Rows of a matrix as floats, from their bytes in the checkpoint: for the pass that looks at values
+// and for the encoder that stores them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "passes/model.h"
+#include "schema/file.h"
+
+namespace k3 {
+
+// Decodes row `row` of `tensor`, whose `bytes` are f32 or bf16 as in the checkpoint. Throws Error
+// that names the first weight that is not finite: no integer format can hold it.
+void decode_weight_row(const TrunkTensor& tensor, const File& shard, int64_t row,
+                       std::span<const std::byte> bytes, std::span<float> weights);
+
+}  // namespace k3
