@@ -1,9 +1,9 @@
 // reorder_layout: where codes lie inside each extent, and the order of experts in a bank.
 //
 // A format has one layout that every kernel reads in place: rows as they are for floats, blocks of
-// 160 for integers, bands for experts. Experts go hot first, so that one read of a bank's start brings
-// the most used ones; without a routing trace none is known to be hotter, and the checkpoint's own
-// numbering is the order.
+// 160 for integers, bands for experts. Experts go hot first, so that one read of a bank's start
+// brings the most used ones; without a routing trace none is known to be hotter, and the
+// checkpoint's own numbering is the order.
 #include <algorithm>
 
 #include "passes/pass.h"
