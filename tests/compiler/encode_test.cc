@@ -250,7 +250,8 @@ TEST(Encode, NamesAWeightThatNoIntegerFormatCanHold) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     TinySource source;
     TrunkTensor& tensor = source.tensor("model.layers.0.mlp.up_proj.weight");
-    store_little_endian(encode_bf16(bad), &source.bytes_of(tensor.source)[2 * (5 * 32 + 7)]);
+    store_little_endian(encode_bf16(bad),
+                        &source.bytes_of(tensor.source)[size_t{2} * (5 * 32 + 7)]);
     EXPECT_NE(failure(source, int8_options())
                   .find("tensor model.layers.0.mlp.up_proj.weight: weight at row 5, column 7 is "),
               std::string::npos);
@@ -268,7 +269,8 @@ TEST(Encode, NamesAScaleThatNoKernelCanUse) {
     // w2: row 3, group 1 of 9.
     source.bytes_of(expert.sources[3])[3 * 9 + 1] = static_cast<std::byte>(scale);
     if (zero_codes) {
-      for (std::byte& byte : source.bytes_of(expert.sources[2]).subspan((3 * 9 + 1) * 16, 16)) {
+      for (std::byte& byte :
+           source.bytes_of(expert.sources[2]).subspan(size_t{16} * (3 * 9 + 1), 16)) {
         byte = std::byte{0x80};
       }
     }
