@@ -102,6 +102,7 @@ ConfigFile::ConfigFile(const std::string& path)
 
 ConfigFile::ConfigFile(const std::string& path, std::vector<std::byte> bytes)
     : path_(std::make_unique<std::string>(path)), bytes_(std::move(bytes)) {
+  if (bytes_.empty()) throw Error(path, ": not JSON: the file is empty");
   dom::parser parser;
   dom::element document;
   auto error = parser.allocate(bytes_.size() + 1, kDeepest);

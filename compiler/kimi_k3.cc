@@ -31,6 +31,9 @@ constexpr std::string_view kPrefix = "language_model.";
 constexpr std::string_view kVisionPrefix = "vision_tower.";
 constexpr std::string_view kProjectorPrefix = "mm_projector.";
 constexpr int64_t kLargestSideFile = int64_t{64} << 20;
+// In one layer, after which its experts are not looked for any more: a config that promises
+// millions of experts which are not there must not cost memory.
+constexpr int64_t kMostProblems = 1000;
 
 // The first problem in full and the number of all.
 struct Problems {
@@ -75,7 +78,7 @@ class Importer {
       import_layer(static_cast<int64_t>(layer), parts[layer]);
     });
     for (const TensorRow& row : kimi_k3_trunk_rows()) {
-      if (row.place == Place::kModel) import_tensor(prefix_, row, parts.back());
+      if (row.place == Place::kInModel) import_tensor(prefix_, row, parts.back());
     }
 
     Model model;
@@ -145,21 +148,21 @@ class Importer {
 
   void import_tensor(const std::string& stem, const TensorRow& row, Part& part) {
     const bool padded = row.shape[0] == Width::kKdaHeadsPadded;
-    const std::string name = stem + std::string(row.name);
+    const std::string name = std::string(stem).append(stem_of(row.place)).append(row.name);
     const Shape shape = shape_of(row.shape, config_);
-    const auto found = claim(name, row.dtype, shape, padded, part.problems);
+    const auto found = claim(name, row.dtype(), shape, padded, part.problems);
     if (!found) return;
     TrunkTensor tensor;
     tensor.name = name.substr(prefix_.size());
     tensor.family = row.family;
-    tensor.dtype = row.dtype;
+    tensor.dtype = row.dtype();
     tensor.shape = shape;
     tensor.source = found->source;
-    tensor.may_quantize = row.plan == Plan::kMayQuantize;
-    tensor.format = row.dtype == Dtype::kF32 ? Format::kF32 : Format::kBf16;
+    tensor.may_quantize = row.kind == TensorKind::kMatrix;
+    tensor.format = row.kind == TensorKind::kF32 ? Format::kF32 : Format::kBf16;
     if (padded) {
       if (checkpoint_.has_data()) check_padding(*found, shape[0], part.problems);
-      tensor.source.length_bytes = shape[0] * dtype_bytes(row.dtype);
+      tensor.source.length_bytes = shape[0] * dtype_bytes(row.dtype());
       part.padding_parameters += found->shape[0] - shape[0];
     }
     part.trunk.push_back(std::move(tensor));
@@ -205,11 +208,10 @@ class Importer {
     bank.source_format = expert_format_;
     bank.source_experts = config_.experts;
     bank.format = expert_format_;
-    bank.experts.resize(static_cast<size_t>(config_.experts));
     std::string name = stem + "block_sparse_moe.experts.";
     const size_t stem_bytes = name.size();
-    for (int64_t e = 0; e < config_.experts; ++e) {
-      Expert& expert = bank.experts[static_cast<size_t>(e)];
+    for (int64_t e = 0; e < config_.experts && problems.count < kMostProblems; ++e) {
+      Expert expert;
       expert.source_id = static_cast<int32_t>(e);
       name.resize(stem_bytes);
       name.append(std::to_string(e)).append(1, '.');
@@ -220,6 +222,7 @@ class Importer {
         const auto found = claim(name, rows[r].dtype, shapes[r], false, problems);
         if (found) expert.sources[r] = found->source;
       }
+      bank.experts.push_back(expert);
     }
     return bank;
   }

@@ -14,78 +14,77 @@ namespace {
 
 using enum Width;
 using enum Place;
-using enum Plan;
+using enum TensorKind;
+using enum Family;
 
-constexpr Dtype kB = Dtype::kBf16;
-constexpr Dtype kF = Dtype::kF32;
-
+// One tensor a line.
 // clang-format off
-constexpr std::array kTrunkRows = {
-    TensorRow{"model.embed_tokens.weight", kModel, Family::kEmbedding, kB, kExact, {kVocab, kHidden}},
-    TensorRow{"lm_head.weight", kModel, Family::kHead, kB, kExact, {kVocab, kHidden}},
-    TensorRow{"model.norm.weight", kModel, Family::kNorm, kB, kExact, {kHidden}},
-    TensorRow{"model.output_attn_res_norm.weight", kModel, Family::kAttentionResidual, kB, kExact, {kHidden}},
-    TensorRow{"model.output_attn_res_proj.weight", kModel, Family::kAttentionResidual, kB, kExact, {kOne, kHidden}},
+constexpr TensorRow kTrunkRows[] = {
+    {"model.embed_tokens.weight", kInModel, kEmbedding, kBf16, {kVocab, kHidden}},
+    {"lm_head.weight", kInModel, kHead, kBf16, {kVocab, kHidden}},
+    {"model.norm.weight", kInModel, kNorm, kBf16, {kHidden}},
+    {"model.output_attn_res_norm.weight", kInModel, kAttentionResidual, kBf16, {kHidden}},
+    {"model.output_attn_res_proj.weight", kInModel, kAttentionResidual, kBf16, {kOne, kHidden}},
 
-    TensorRow{"input_layernorm.weight", kLayer, Family::kNorm, kB, kExact, {kHidden}},
-    TensorRow{"post_attention_layernorm.weight", kLayer, Family::kNorm, kB, kExact, {kHidden}},
-    TensorRow{"self_attention_res_norm.weight", kLayer, Family::kAttentionResidual, kB, kExact, {kHidden}},
-    TensorRow{"self_attention_res_proj.weight", kLayer, Family::kAttentionResidual, kB, kExact, {kOne, kHidden}},
-    TensorRow{"mlp_res_norm.weight", kLayer, Family::kAttentionResidual, kB, kExact, {kHidden}},
-    TensorRow{"mlp_res_proj.weight", kLayer, Family::kAttentionResidual, kB, kExact, {kOne, kHidden}},
+    {"input_layernorm.weight", kInLayer, kNorm, kBf16, {kHidden}},
+    {"post_attention_layernorm.weight", kInLayer, kNorm, kBf16, {kHidden}},
+    {"self_attention_res_norm.weight", kInLayer, kAttentionResidual, kBf16, {kHidden}},
+    {"self_attention_res_proj.weight", kInLayer, kAttentionResidual, kBf16, {kOne, kHidden}},
+    {"mlp_res_norm.weight", kInLayer, kAttentionResidual, kBf16, {kHidden}},
+    {"mlp_res_proj.weight", kInLayer, kAttentionResidual, kBf16, {kOne, kHidden}},
 
-    TensorRow{"self_attn.q_proj.weight", kKdaLayer, Family::kKda, kB, kMayQuantize, {kKda, kHidden}},
-    TensorRow{"self_attn.k_proj.weight", kKdaLayer, Family::kKda, kB, kMayQuantize, {kKda, kHidden}},
-    TensorRow{"self_attn.v_proj.weight", kKdaLayer, Family::kKda, kB, kMayQuantize, {kKda, kHidden}},
-    TensorRow{"self_attn.g_proj.weight", kKdaLayer, Family::kKda, kB, kMayQuantize, {kKda, kHidden}},
-    TensorRow{"self_attn.o_proj.weight", kKdaLayer, Family::kKda, kB, kMayQuantize, {kHidden, kKda}},
-    TensorRow{"self_attn.q_conv1d.weight", kKdaLayer, Family::kKda, kF, kExact, {kKda, kOne, kConvKernel}},
-    TensorRow{"self_attn.k_conv1d.weight", kKdaLayer, Family::kKda, kF, kExact, {kKda, kOne, kConvKernel}},
-    TensorRow{"self_attn.v_conv1d.weight", kKdaLayer, Family::kKda, kF, kExact, {kKda, kOne, kConvKernel}},
-    TensorRow{"self_attn.f_a_proj.weight", kKdaLayer, Family::kKda, kB, kExact, {kKdaHeadDim, kHidden}},
-    TensorRow{"self_attn.f_b_proj.weight", kKdaLayer, Family::kKda, kB, kExact, {kKda, kKdaHeadDim}},
-    TensorRow{"self_attn.b_proj.weight", kKdaLayer, Family::kKda, kB, kExact, {kKdaHeads, kHidden}},
-    TensorRow{"self_attn.A_log", kKdaLayer, Family::kKda, kF, kExact, {kKdaHeadsPadded}},
-    TensorRow{"self_attn.dt_bias", kKdaLayer, Family::kKda, kF, kExact, {kKda}},
-    TensorRow{"self_attn.o_norm.weight", kKdaLayer, Family::kKda, kF, kExact, {kKdaHeadDim}},
+    {"q_proj.weight", kInKda, kKda, kMatrix, {kKdaWidth, kHidden}},
+    {"k_proj.weight", kInKda, kKda, kMatrix, {kKdaWidth, kHidden}},
+    {"v_proj.weight", kInKda, kKda, kMatrix, {kKdaWidth, kHidden}},
+    {"g_proj.weight", kInKda, kKda, kMatrix, {kKdaWidth, kHidden}},
+    {"o_proj.weight", kInKda, kKda, kMatrix, {kHidden, kKdaWidth}},
+    {"q_conv1d.weight", kInKda, kKda, kF32, {kKdaWidth, kOne, kConvKernel}},
+    {"k_conv1d.weight", kInKda, kKda, kF32, {kKdaWidth, kOne, kConvKernel}},
+    {"v_conv1d.weight", kInKda, kKda, kF32, {kKdaWidth, kOne, kConvKernel}},
+    {"f_a_proj.weight", kInKda, kKda, kBf16, {kKdaHeadDim, kHidden}},
+    {"f_b_proj.weight", kInKda, kKda, kBf16, {kKdaWidth, kKdaHeadDim}},
+    {"b_proj.weight", kInKda, kKda, kBf16, {kKdaHeads, kHidden}},
+    {"A_log", kInKda, kKda, kF32, {kKdaHeadsPadded}},
+    {"dt_bias", kInKda, kKda, kF32, {kKdaWidth}},
+    {"o_norm.weight", kInKda, kKda, kF32, {kKdaHeadDim}},
 
-    TensorRow{"self_attn.q_a_proj.weight", kMlaLayer, Family::kMla, kB, kMayQuantize, {kQueryRank, kHidden}},
-    TensorRow{"self_attn.q_a_layernorm.weight", kMlaLayer, Family::kMla, kB, kExact, {kQueryRank}},
-    TensorRow{"self_attn.q_b_proj.weight", kMlaLayer, Family::kMla, kB, kMayQuantize, {kQuery, kQueryRank}},
-    TensorRow{"self_attn.kv_a_proj_with_mqa.weight", kMlaLayer, Family::kMla, kB, kMayQuantize, {kKeyRankExtra, kHidden}},
-    TensorRow{"self_attn.kv_a_layernorm.weight", kMlaLayer, Family::kMla, kB, kExact, {kKeyRank}},
-    TensorRow{"self_attn.kv_b_proj.weight", kMlaLayer, Family::kMla, kB, kExact, {kKeyValue, kKeyRank}},
-    TensorRow{"self_attn.g_proj.weight", kGatedMlaLayer, Family::kMla, kB, kMayQuantize, {kMlaValue, kHidden}},
-    TensorRow{"self_attn.o_proj.weight", kMlaLayer, Family::kMla, kB, kMayQuantize, {kHidden, kMlaValue}},
+    {"q_a_proj.weight", kInMla, kMla, kMatrix, {kQueryRank, kHidden}},
+    {"q_a_layernorm.weight", kInMla, kMla, kBf16, {kQueryRank}},
+    {"q_b_proj.weight", kInMla, kMla, kMatrix, {kQuery, kQueryRank}},
+    {"kv_a_proj_with_mqa.weight", kInMla, kMla, kMatrix, {kKeyRankExtra, kHidden}},
+    {"kv_a_layernorm.weight", kInMla, kMla, kBf16, {kKeyRank}},
+    {"kv_b_proj.weight", kInMla, kMla, kBf16, {kKeyValue, kKeyRank}},
+    {"g_proj.weight", kInGatedMla, kMla, kMatrix, {kMlaValue, kHidden}},
+    {"o_proj.weight", kInMla, kMla, kMatrix, {kHidden, kMlaValue}},
 
-    TensorRow{"mlp.gate_proj.weight", kDenseLayer, Family::kDenseFfn, kB, kMayQuantize, {kDenseInner, kHidden}},
-    TensorRow{"mlp.up_proj.weight", kDenseLayer, Family::kDenseFfn, kB, kMayQuantize, {kDenseInner, kHidden}},
-    TensorRow{"mlp.down_proj.weight", kDenseLayer, Family::kDenseFfn, kB, kMayQuantize, {kHidden, kDenseInner}},
+    {"gate_proj.weight", kInDense, kDenseFfn, kMatrix, {kDenseInner, kHidden}},
+    {"up_proj.weight", kInDense, kDenseFfn, kMatrix, {kDenseInner, kHidden}},
+    {"down_proj.weight", kInDense, kDenseFfn, kMatrix, {kHidden, kDenseInner}},
 
-    TensorRow{"block_sparse_moe.gate.weight", kMoeLayer, Family::kRouter, kB, kExact, {kExperts, kHidden}},
-    TensorRow{"block_sparse_moe.gate.e_score_correction_bias", kMoeLayer, Family::kRouter, kF, kExact, {kExperts}},
-    TensorRow{"block_sparse_moe.routed_expert_down_proj.weight", kMoeLayer, Family::kLatent, kB, kMayQuantize, {kLatent, kHidden}},
-    TensorRow{"block_sparse_moe.routed_expert_norm.weight", kLatentNormLayer, Family::kLatent, kB, kExact, {kLatent}},
-    TensorRow{"block_sparse_moe.routed_expert_up_proj.weight", kMoeLayer, Family::kLatent, kB, kMayQuantize, {kHidden, kLatent}},
-    TensorRow{"block_sparse_moe.shared_experts.gate_proj.weight", kMoeLayer, Family::kSharedExperts, kB, kMayQuantize, {kShared, kHidden}},
-    TensorRow{"block_sparse_moe.shared_experts.up_proj.weight", kMoeLayer, Family::kSharedExperts, kB, kMayQuantize, {kShared, kHidden}},
-    TensorRow{"block_sparse_moe.shared_experts.down_proj.weight", kMoeLayer, Family::kSharedExperts, kB, kMayQuantize, {kHidden, kShared}},
+    {"gate.weight", kInMoe, kRouter, kBf16, {kExperts, kHidden}},
+    {"gate.e_score_correction_bias", kInMoe, kRouter, kF32, {kExperts}},
+    {"routed_expert_down_proj.weight", kInMoe, kLatent, kMatrix, {kLatentWidth, kHidden}},
+    {"routed_expert_norm.weight", kInLatentNorm, kLatent, kBf16, {kLatentWidth}},
+    {"routed_expert_up_proj.weight", kInMoe, kLatent, kMatrix, {kHidden, kLatentWidth}},
+    {"shared_experts.gate_proj.weight", kInMoe, kSharedExperts, kMatrix, {kShared, kHidden}},
+    {"shared_experts.up_proj.weight", kInMoe, kSharedExperts, kMatrix, {kShared, kHidden}},
+    {"shared_experts.down_proj.weight", kInMoe, kSharedExperts, kMatrix, {kHidden, kShared}},
 };
 // clang-format on
 
 constexpr std::array kMxfp4ExpertRows = {
     ExpertRow{"w1.weight_packed", Dtype::kU8, {kExpertInner, kLatentCodes}},
     ExpertRow{"w1.weight_scale", Dtype::kU8, {kExpertInner, kLatentScales}},
-    ExpertRow{"w2.weight_packed", Dtype::kU8, {kLatent, kInnerCodes}},
-    ExpertRow{"w2.weight_scale", Dtype::kU8, {kLatent, kInnerScales}},
+    ExpertRow{"w2.weight_packed", Dtype::kU8, {kLatentWidth, kInnerCodes}},
+    ExpertRow{"w2.weight_scale", Dtype::kU8, {kLatentWidth, kInnerScales}},
     ExpertRow{"w3.weight_packed", Dtype::kU8, {kExpertInner, kLatentCodes}},
     ExpertRow{"w3.weight_scale", Dtype::kU8, {kExpertInner, kLatentScales}},
 };
 
 constexpr std::array kBf16ExpertRows = {
-    ExpertRow{"w1.weight", kB, {kExpertInner, kLatent}},
-    ExpertRow{"w2.weight", kB, {kLatent, kExpertInner}},
-    ExpertRow{"w3.weight", kB, {kExpertInner, kLatent}},
+    ExpertRow{"w1.weight", Dtype::kBf16, {kExpertInner, kLatentWidth}},
+    ExpertRow{"w2.weight", Dtype::kBf16, {kLatentWidth, kExpertInner}},
+    ExpertRow{"w3.weight", Dtype::kBf16, {kExpertInner, kLatentWidth}},
 };
 
 int64_t size_of(Width width, const ModelConfig& config) {
@@ -99,7 +98,7 @@ int64_t size_of(Width width, const ModelConfig& config) {
       return config.hidden_size;
     case kVocab:
       return config.vocab_size;
-    case kKda:
+    case kKdaWidth:
       return config.kda_width();
     case kKdaHeads:
     case kKdaHeadsPadded:
@@ -124,7 +123,7 @@ int64_t size_of(Width width, const ModelConfig& config) {
       return config.dense_intermediate_size;
     case kExperts:
       return config.experts;
-    case kLatent:
+    case kLatentWidth:
       return config.expert_width();
     case kShared:
       return config.shared_intermediate_size();
@@ -155,24 +154,42 @@ std::span<const ExpertRow> kimi_k3_expert_rows(Format format) {
 
 bool has_place(const ModelConfig& config, const LayerConfig& layer, Place place) {
   switch (place) {
-    case kModel:
+    case kInModel:
       return false;
-    case kLayer:
+    case kInLayer:
       return true;
-    case kKdaLayer:
+    case kInKda:
       return layer.attention == AttentionKind::kKda;
-    case kMlaLayer:
+    case kInMla:
       return layer.attention == AttentionKind::kMla;
-    case kGatedMlaLayer:
+    case kInGatedMla:
       return layer.attention == AttentionKind::kMla && config.mla_output_gate;
-    case kDenseLayer:
+    case kInDense:
       return layer.ffn == FfnKind::kDense;
-    case kMoeLayer:
+    case kInMoe:
       return layer.ffn == FfnKind::kMoe;
-    case kLatentNormLayer:
+    case kInLatentNorm:
       return layer.ffn == FfnKind::kMoe && config.latent_norm;
   }
   return false;
+}
+
+std::string_view stem_of(Place place) {
+  switch (place) {
+    case kInModel:
+    case kInLayer:
+      return "";
+    case kInKda:
+    case kInMla:
+    case kInGatedMla:
+      return "self_attn.";
+    case kInDense:
+      return "mlp.";
+    case kInMoe:
+    case kInLatentNorm:
+      return "block_sparse_moe.";
+  }
+  return "";
 }
 
 Shape shape_of(const std::array<Width, 3>& widths, const ModelConfig& config) {

@@ -21,7 +21,7 @@ enum class Width : uint8_t {
   kOne,
   kHidden,
   kVocab,
-  kKda,  // heads x head dim
+  kKdaWidth,  // heads x head dim
   kKdaHeads,
   kKdaHeadsPadded,  // A_log: stored with this many entries or more, the rest zero
   kKdaHeadDim,
@@ -34,7 +34,7 @@ enum class Width : uint8_t {
   kMlaValue,      // MLA heads x value
   kDenseInner,
   kExperts,
-  kLatent,
+  kLatentWidth,
   kShared,
   kExpertInner,
   kLatentCodes,   // bytes of packed nibbles
@@ -43,27 +43,32 @@ enum class Width : uint8_t {
   kInnerScales,
 };
 
-// The layers that have a tensor, or the model itself.
+// Which layers have a tensor, or that the model itself has it, and in which of their modules.
 enum class Place : uint8_t {
-  kModel,
-  kLayer,
-  kKdaLayer,
-  kMlaLayer,
-  kGatedMlaLayer,
-  kDenseLayer,
-  kMoeLayer,
-  kLatentNormLayer,
+  kInModel,
+  kInLayer,
+  kInKda,
+  kInMla,
+  kInGatedMla,  // only with mla_use_output_gate
+  kInDense,
+  kInMoe,
+  kInLatentNorm,  // only with latent_moe_use_norm
 };
 
-enum class Plan : bool { kExact, kMayQuantize };  // TrunkTensor::may_quantize
+enum class TensorKind : uint8_t {
+  kMatrix,  // bf16; may be quantized
+  kBf16,    // stays as it is
+  kF32,     // stays as it is
+};
 
 struct TensorRow {
-  std::string_view name;  // behind "model.layers.N." or, for kModel, behind the prefix
+  std::string_view name;  // behind the layer's and the place's stems
   Place place;
   Family family;
-  Dtype dtype;
-  Plan plan;
+  TensorKind kind;
   std::array<Width, 3> shape;
+
+  Dtype dtype() const { return kind == TensorKind::kF32 ? Dtype::kF32 : Dtype::kBf16; }
 };
 
 // One of an expert's tensors, named behind "model.layers.N.block_sparse_moe.experts.E.".
@@ -78,6 +83,9 @@ std::span<const TensorRow> kimi_k3_trunk_rows();
 
 // Whether a layer has the tensors of a place.
 bool has_place(const ModelConfig& config, const LayerConfig& layer, Place place);
+
+// What names of a place start with behind "model.layers.N.": "self_attn." and the like.
+std::string_view stem_of(Place place);
 
 // An expert's tensors in the order of Expert::sources: six for mxfp4, three for bf16.
 std::span<const ExpertRow> kimi_k3_expert_rows(Format format);
