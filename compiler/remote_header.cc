@@ -22,7 +22,7 @@
 #include <exception>
 #include <iterator>
 #include <span>
-#include <sstream>
+#include <string>
 #include <utility>
 
 #include "compiler/http_response.h"
@@ -62,6 +62,15 @@ std::string seconds_text(Milliseconds time) {
     text += '.' + std::to_string(1000 + rest).substr(1);
   }
   return text + " s";
+}
+
+// "4 of 1024 bytes"; the second number only where the head promised one.
+std::string progress_text(const RemoteTransfer& transfer) {
+  std::string text = std::to_string(transfer.body_bytes());
+  if (transfer.job.range || transfer.head().content_length()) {
+    text.append(" of ").append(std::to_string(transfer.expected_bytes()));
+  }
+  return text + " bytes";
 }
 
 }  // namespace
@@ -234,20 +243,15 @@ class RemoteReader::Transfers {
     const bool short_of_range =
         code == CURLE_OK && transfer.job.range && transfer.body_bytes() < transfer.expected_bytes();
     if (cut || short_of_range) {
-      std::ostringstream fault;
-      if (transfer.head_complete()) {
-        fault << "the body was cut off after " << transfer.body_bytes() << " of "
-              << transfer.expected_bytes() << " bytes";
-      } else {
-        fault << "the connection was cut before an answer";
-      }
-      retry(slot, fault.str(), {});
+      retry(slot,
+            transfer.head_complete() ? "the body was cut off after " + progress_text(transfer)
+                                     : "the connection was cut before an answer",
+            {});
       return false;
     }
     if (code == CURLE_OPERATION_TIMEDOUT && transfer.head_complete()) {
       throw Error(transfer.job.url, ": timeout, after ", seconds_text(options_.request_timeout),
-                  ' ', transfer.body_bytes(), " of ", transfer.expected_bytes(),
-                  " bytes have come");
+                  " there are ", progress_text(transfer));
     }
     if (code != CURLE_OK) throw Error(transfer.job.url, ": ", transfer.curl_message(code));
     return true;
