@@ -14,8 +14,6 @@
 #include "compiler/synth_tensors.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <iterator>
 #include <span>
 #include <utility>
@@ -70,6 +68,12 @@ void add_experts(std::vector<SynthTensor>& tensors, const std::string& stem,
       tensors.push_back(std::move(tensor));
     }
   }
+}
+
+std::string zero_padded(int64_t number, size_t digits) {
+  std::string text = std::to_string(number);
+  if (text.size() < digits) text.insert(0, digits - text.size(), '0');
+  return text;
 }
 
 void sort_by_name(std::vector<SynthTensor>& tensors) {
@@ -130,10 +134,7 @@ void SynthShards::cut_by_size() {
 }
 
 std::string SynthShards::file_name(int64_t shard) const {
-  std::array<char, 64> name{};
-  std::snprintf(name.data(), name.size(), "model-%05lld-of-%06lld.safetensors",
-                static_cast<long long>(shard + 1), static_cast<long long>(count()));
-  return name.data();
+  return "model-" + zero_padded(shard + 1, 5) + "-of-" + zero_padded(count(), 6) + ".safetensors";
 }
 
 int64_t SynthShards::shard_of(int64_t tensor) const {

@@ -214,6 +214,7 @@ std::vector<SynthPiece> cut_into_pieces(std::span<const SynthTensor> tensors) {
       continue;
     }
     const int64_t row_bytes = tensors[i].bytes() / rows;
+    K3_CHECK(row_bytes > 0);
     const int64_t step = std::max<int64_t>(1, kPieceBytes / row_bytes);
     for (int64_t row = 0; row < rows; row += step) {
       const int64_t count = std::min(step, rows - row);
