@@ -6,8 +6,8 @@
 #include <set>
 
 #include "compiler/kimi_k3_config.h"
-#include "compiler/kimi_k3_tensors.h"
 #include "compiler/synth_config.h"
+#include "compiler/tensor_rows.h"
 #include "tests/temp_folder.h"
 #include "tests/thrown_message.h"
 
@@ -74,7 +74,7 @@ TEST(SynthPresets, OddHasNoTwoEqualWidthsAndNoMultipleOf160) {
   for (auto width = Width::kHidden; width <= Width::kInnerScales;
        width = static_cast<Width>(static_cast<int>(width) + 1)) {
     if (width == Width::kKdaHeadsPadded || width == Width::kKdaGateRank) continue;
-    const int64_t size = shape_of({width}, config)[0];
+    const int64_t size = model_shape({width}, config)[0];
     sizes.insert(size);
     EXPECT_EQ(sizes.size(), ++count) << "width " << static_cast<int>(width) << " is " << size;
     EXPECT_NE(size % 160, 0) << size;
@@ -100,8 +100,9 @@ TEST(SynthPresets, OddHasTheShapesThatNanoLacks) {
 }
 
 TEST(SynthPresets, UnknownNamesAndImpossibleLayersAreRefused) {
-  EXPECT_EQ(thrown_message([] { find_synth_preset("k4"); }),
-            "preset k4: unknown, expected one of k3, kimi-linear, nano, mid, odd");
+  EXPECT_EQ(
+      thrown_message([] { find_synth_preset("k4"); }),
+      "preset k4: unknown, expected one of k3, kimi-linear, nano, mid, odd, kimi-linear-nano");
   const SynthPreset& nano = find_synth_preset("nano");
   EXPECT_EQ(thrown_message([&] { with_layers(nano, 9); }),
             "layers: is 9, expected 1 to 8 for the preset nano");
