@@ -182,8 +182,8 @@ TEST_P(HandWorked, KdaDecaysBySoftplusAndIsGatedThroughItsRank) {
 }
 
 // The same with a decay logit of ln 2 from the low-rank projection, whose input is 1, and ln 3 from
-// the bias: softplus(ln 6) = ln 7, which the rate of 2 makes a decay of 1/49. So the first value of S
-// is half of 50/49 and the second 50. No gate logits: the output is halved.
+// the bias: softplus(ln 6) = ln 7, which the rate of 2 makes a decay of 1/49. So the first value of
+// S is half of 50/49 and the second 50. No gate logits: the output is halved.
 TEST_P(HandWorked, KdaDecayAddsBiasAndMultipliesTheRate) {
   const HandPack pack(plain_config(AttentionKind::kKda, FfnKind::kDense),
                       {{"model.embed_tokens.weight", kEmbedding},
