@@ -47,6 +47,13 @@ class ForwardPass : public testing::TestWithParam<const char*> {
   }
 };
 
+// Activations as int16 leave about 1e-4 of a product's size; they feed the experts of nano and odd,
+// every matrix of odd_int8 and nothing of linear.
+double largest_relative_difference(const std::string& pack) {
+  if (pack == "linear") return 1e-5;
+  return pack == "odd_int8" ? 2e-3 : 3e-4;
+}
+
 TEST_P(ForwardPass, CpuStaysNearTheReference) {
   const TempFolder folder;
   LoadedModel cpu(options("cpu"));
@@ -59,7 +66,9 @@ TEST_P(ForwardPass, CpuStaysNearTheReference) {
     const std::vector<float> expected = want.read<float>(name);
     ASSERT_EQ(difference.size(), expected.size());
     for (size_t i = 0; i < expected.size(); ++i) difference[i] -= expected[i];
-    EXPECT_LE(root_mean_square(difference), 3e-4 * root_mean_square(expected)) << name;
+    EXPECT_LE(root_mean_square(difference),
+              largest_relative_difference(GetParam()) * root_mean_square(expected))
+        << name;
   }
 }
 

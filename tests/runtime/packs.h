@@ -2,7 +2,8 @@
 //
 // nano is the bundled, trained model. In it many widths are equal, so a buffer of the wrong one
 // goes unnoticed; in odd (897 experts, no width twice, no multiple of a block or a register) it
-// does not. linear is the second family in small: softplus decay, low-rank gate, plain residual
+// does not. odd_int8 is the same with its matrices in int8, whose blocks of 160 then end in
+// padding. linear is the second family in small: softplus decay, low-rank gate, plain residual
 // stream, bf16 experts on the full width.
 #pragma once
 
@@ -14,7 +15,7 @@
 
 namespace k3::test {
 
-inline constexpr const char* kPacks[] = {"nano", "odd", "linear"};
+inline constexpr const char* kPacks[] = {"nano", "odd", "odd_int8", "linear"};
 
 inline std::string pack_path(const std::string& name) {
   return K3_BINARY_DIR "/" + name + ".k3pack";
