@@ -40,6 +40,19 @@ const std::map<std::string, Precision> kTrunkPrecisions = {{"bf16", Precision::k
                                                            {"ternary", Precision::kTernary},
                                                            {"ternary2", Precision::kTernary2}};
 
+// Turns a name of the map into what it stands for.
+CLI::Validator precision_names(const std::map<std::string, Precision>& precisions) {
+  std::string names;
+  for (const auto& [name, precision] : precisions) names += (names.empty() ? "" : ",") + name;
+  const auto transform = [&precisions, names](std::string& name) -> std::string {
+    const auto found = precisions.find(name);
+    if (found == precisions.end()) return "is " + name + ", expected one of " + names;
+    name = std::to_string(static_cast<int>(found->second));
+    return {};
+  };
+  return {transform, "{" + names + "}"};
+}
+
 std::string describe_passes() {
   std::string text = "Stop after this pass, print the plan as it stands, write nothing:";
   for (const Pass& pass : passes()) {
@@ -61,11 +74,11 @@ Action setup_compile(CLI::App& app) {
                  "Format of the trunk's matrices: bf16 keeps the source's precision, int8 stores "
                  "8.09 bits a weight, ternary2 3.29 and ternary 1.67, both by rounding without "
                  "training. Routers, norms and low-rank gates always stay (default bf16)")
-      ->transform(CLI::CheckedTransformer(kTrunkPrecisions))
+      ->transform(precision_names(kTrunkPrecisions))
       ->type_name("FORMAT");
   app.add_option("--head", request->options.ternary_trunk.head,
                  "Format of lm_head: bf16 or int8 (default bf16)")
-      ->transform(CLI::CheckedTransformer(kHeadPrecisions))
+      ->transform(precision_names(kHeadPrecisions))
       ->type_name("FORMAT");
   app.add_option("--threads", request->threads,
                  "Threads to use; the pack's bytes do not depend on it (default: one per core)")

@@ -1,5 +1,7 @@
 #include "compiler/encode_expert.h"
 
+#include <algorithm>
+
 #include "schema/error.h"
 #include "schema/mxfp4_scales.h"
 
