@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 .ci/install_packages.sh
 cmake --preset release
-cmake --build --preset release
+cmake --build --preset release --target k3c k3exec
 
 bin=build/release
 pack=$bin/nano.k3pack
