@@ -19,9 +19,9 @@ class TernaryTrunk : public testing::TestWithParam<const char*> {};
 
 // The logits behind a prompt of two whole chunks and a single token.
 std::vector<float> logits_of(const std::string& format, const std::string& backend) {
-  const LoadedModel model({.pack_path = K3_BINARY_DIR "/nano-" + format + ".k3pack",
-                           .backend = backend,
-                           .chunk_tokens = 5});
+  LoadedModel model({.pack_path = K3_BINARY_DIR "/nano-" + format + ".k3pack",
+                     .backend = backend,
+                     .chunk_tokens = 5});
   SequenceState state(model.pack().config());
   const std::vector<int32_t> ids = {2032, 84, 263, 17, 1999, 640, 3, 84, 263, 700, 41};
   generate(model.forward(), state, model.tokenizer(), ids, {.max_new_tokens = 0}, [](auto) {});
