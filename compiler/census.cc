@@ -8,12 +8,14 @@
 
 #include "compiler/checkpoint.h"
 #include "compiler/families.h"
-#include "schema/printable.h"
 #include "compiler/quantities.h"
-#include "schema/safetensors.h"
+#include "compiler/remote_address.h"
+#include "compiler/remote_checkpoint.h"
 #include "passes/census.h"
 #include "schema/file.h"
 #include "schema/json_writer.h"
+#include "schema/printable.h"
+#include "schema/safetensors.h"
 
 namespace k3 {
 namespace {
@@ -150,7 +152,7 @@ void write_json(std::ostream& out, const Checkpoint& checkpoint, const Model& mo
   json.begin_object();
   json.member("checkpoint", checkpoint.folder());
   json.member("family", model.family);
-  json.member("shards", std::ssize(model.shards));
+  json.member("shards", checkpoint.shard_count());
   write_count(json, "total", census.total);
   write_count(json, "trunk", census.trunk);
   write_count(json, "non_expert", census.non_expert);
@@ -177,11 +179,12 @@ void write_json(std::ostream& out, const Checkpoint& checkpoint, const Model& mo
   out << '\n';
 }
 
-void write_file_json(std::ostream& out, const File& file, const SafetensorsHeader& header) {
+void write_file_json(std::ostream& out, const std::string& path, int64_t file_bytes,
+                     const SafetensorsHeader& header) {
   JsonWriter json(out, 2);
   json.begin_object();
-  json.member("file", file.path());
-  json.member("bytes", file.size_bytes());
+  json.member("file", path);
+  json.member("bytes", file_bytes);
   json.member("data_offset_bytes", header.data_offset_bytes());
   json.key("metadata");
   json.begin_object();
@@ -206,7 +209,8 @@ void write_file_json(std::ostream& out, const File& file, const SafetensorsHeade
   out << '\n';
 }
 
-void print_file(std::ostream& out, const File& file, const SafetensorsHeader& header) {
+void print_file(std::ostream& out, const std::string& path, int64_t file_bytes,
+                const SafetensorsHeader& header) {
   for (int64_t i = 0; i < header.tensors(); ++i) {
     out << printable(header.name(i)) << "  " << dtype_name(header.dtype(i)) << ' '
         << header.shape(i) << "  " << grouped(header.length_bytes(i)) << " bytes at "
@@ -217,9 +221,8 @@ void print_file(std::ostream& out, const File& file, const SafetensorsHeader& he
     by_dtype[static_cast<size_t>(header.dtype(i))] +=
         {1, header.shape(i).elements().value_or(0), header.length_bytes(i)};
   }
-  out << file.path() << ": " << grouped(header.tensors()) << " tensors, "
-      << grouped(file.size_bytes()) << " bytes, " << grouped(header.data_offset_bytes())
-      << " of them header\n";
+  out << path << ": " << grouped(header.tensors()) << " tensors, " << grouped(file_bytes)
+      << " bytes, " << grouped(header.data_offset_bytes()) << " of them header\n";
   for (const DtypeRow& row : kDtypes) {
     const CensusCount& count = by_dtype[static_cast<size_t>(row.dtype)];
     if (count.tensors == 0) continue;
@@ -232,17 +235,25 @@ void print_file(std::ostream& out, const File& file, const SafetensorsHeader& he
 }  // namespace
 
 void run_census(const CensusOptions& options, std::ostream& out) {
-  if (std::filesystem::is_regular_file(options.path)) {
-    const File file(options.path);
-    const SafetensorsHeader header = read_safetensors_header(file);
-    return options.json ? write_file_json(out, file, header) : print_file(out, file, header);
+  const bool remote = is_url(options.path);
+  const RemoteOptions remote_options = remote_options_from_environment();
+  const auto write_file = options.json ? write_file_json : print_file;
+  if (remote && is_shard_url(options.path)) {
+    const RemoteShard shard = read_remote_shard(options.path, remote_options);
+    return write_file(out, shard.url, shard.file_bytes, shard.header);
   }
-  const Checkpoint checkpoint(options.path);
+  if (!remote && std::filesystem::is_regular_file(options.path)) {
+    const File file(options.path);
+    return write_file(out, file.path(), file.size_bytes(), read_safetensors_header(file));
+  }
+  const Checkpoint checkpoint =
+      remote ? open_remote_checkpoint(options.path, remote_options) : Checkpoint(options.path);
   const Model model = import_model(checkpoint);
   const Census census = take_census(model);
   if (options.json) return write_json(out, checkpoint, model, census);
   out << checkpoint.folder() << ": " << model.family << ", " << grouped(census.total.tensors)
-      << " tensors in " << model.shards.size() << " shards, " << sized(census.total.bytes) << "\n";
+      << " tensors in " << checkpoint.shard_count() << " shards, " << sized(census.total.bytes)
+      << "\n";
   print_parts(out, census);
   print_token(out, model, census);
   print_architecture(out, model, census);

@@ -16,10 +16,10 @@
 #include <limits>
 #include <map>
 #include <system_error>
+#include <utility>
 
-#include "schema/printable.h"
-#include "compiler/shard_index.h"
 #include "schema/error.h"
+#include "schema/printable.h"
 
 namespace k3 {
 namespace {
@@ -74,13 +74,6 @@ void check_one_split(const std::string& folder, const std::vector<std::string>& 
               last_count, " named -of-", last, ": remove one");
 }
 
-void check_shard_name(const File& index, std::string_view tensor, std::string_view shard) {
-  const bool leaves = shard.find_first_of(std::string_view("/\\\0", 3)) != std::string_view::npos;
-  if (!leaves && shard.ends_with(kShardSuffix)) return;
-  throw Error(index.path(), ": tensor ", printable(tensor), ": lies in \"", printable(shard),
-              "\", expected the name of a .safetensors file in this folder");
-}
-
 }  // namespace
 
 Checkpoint::Checkpoint(const std::string& folder)
@@ -96,18 +89,40 @@ Checkpoint::Checkpoint(const std::string& folder)
                 ", expected that index or one model.safetensors alone");
   }
   open_shards(names);
-  build_table();
-  if (indexed) check_index(File(index_path));
+  std::vector<int64_t> file_bytes;
+  for (const auto& shard : shards_) file_bytes.push_back(shard->size_bytes());
+  build_table(file_bytes);
+  if (!indexed) return;
+  const File index(index_path);
+  check_index(index_path, [&index](const auto& entry) { return read_shard_index(index, entry); });
+}
+
+Checkpoint::Checkpoint(CheckpointHeaders headers)
+    : folder_(std::move(headers.folder)), config_(std::move(headers.config)) {
+  std::vector<int64_t> file_bytes;
+  for (CheckpointHeaders::Shard& shard : headers.shards) {
+    shard_names_.push_back(std::move(shard.name));
+    shard_paths_.push_back(std::move(shard.path));
+    headers_.push_back(std::move(shard.header));
+    file_bytes.push_back(shard.file_bytes);
+  }
+  K3_CHECK(!shard_names_.empty() && std::is_sorted(shard_names_.begin(), shard_names_.end()));
+  build_table(file_bytes);
+  if (!headers.index) return;
+  check_index(headers.index_path, [&headers](const auto& entry) {
+    return read_shard_index(headers.index_path, *headers.index, entry);
+  });
 }
 
 void Checkpoint::open_shards(const std::vector<std::string>& names) {
   shard_names_ = names;
+  for (const std::string& name : names) shard_paths_.push_back(in_folder(folder_, name));
   shards_.resize(names.size());
   headers_.resize(names.size());
   std::vector<std::exception_ptr> errors(names.size());
   tbb::parallel_for(size_t{0}, names.size(), [&](size_t i) {
     try {
-      shards_[i] = std::make_shared<const File>(in_folder(folder_, names[i]));
+      shards_[i] = std::make_shared<const File>(shard_paths_[i]);
       headers_[i] = read_safetensors_header(*shards_[i]);
     } catch (...) {
       errors[i] = std::current_exception();
@@ -118,12 +133,12 @@ void Checkpoint::open_shards(const std::vector<std::string>& names) {
   }
 }
 
-void Checkpoint::build_table() {
+void Checkpoint::build_table(const std::vector<int64_t>& file_bytes) {
   int64_t count = 0;
   first_.push_back(0);
   for (size_t s = 0; s < headers_.size(); ++s) {
     count += headers_[s].tensors();
-    const int64_t data_bytes = shards_[s]->size_bytes() - headers_[s].data_offset_bytes();
+    const int64_t data_bytes = file_bytes[s] - headers_[s].data_offset_bytes();
     if (count >= std::numeric_limits<uint32_t>::max() ||
         __builtin_add_overflow(bytes_, data_bytes, &bytes_)) {
       throw Error(folder_, ": has more tensors or bytes than can be counted");
@@ -176,14 +191,14 @@ Source Checkpoint::expect(std::string_view name, Dtype dtype, const Shape& shape
     throw Error(folder_, ": tensor ", name, ": missing, expected ", dtype_name(dtype), ' ', shape);
   }
   if (found->dtype != dtype || found->shape != shape) {
-    throw Error(shards_[static_cast<size_t>(found->source.shard)]->path(), ": tensor ", name,
-                ": is ", dtype_name(found->dtype), ' ', found->shape, ", expected ",
-                dtype_name(dtype), ' ', shape);
+    throw Error(shard_path(found->source.shard), ": tensor ", name, ": is ",
+                dtype_name(found->dtype), ' ', found->shape, ", expected ", dtype_name(dtype), ' ',
+                shape);
   }
   return found->source;
 }
 
-void Checkpoint::check_index(const File& index) const {
+void Checkpoint::check_index(const std::string& index_path, const ReadIndex& read) const {
   std::vector<bool> indexed(static_cast<size_t>(tensors()), false);
   std::vector<bool> named(shard_names_.size(), false);
   const auto names = [this](uint32_t number) { return name_of(number); };
@@ -191,10 +206,10 @@ void Checkpoint::check_index(const File& index) const {
 
   const auto check_entry = [&](std::string_view tensor, std::string_view shard_name) {
     const auto fail = [&](const auto&... parts) {
-      throw Error(index.path(), ": tensor ", printable(tensor), ": ", parts...);
+      throw Error(index_path, ": tensor ", printable(tensor), ": ", parts...);
     };
     if (shard_names_[shard] != shard_name) {
-      check_shard_name(index, tensor, shard_name);
+      check_shard_name(index_path, tensor, shard_name);
       const auto at = std::lower_bound(shard_names_.begin(), shard_names_.end(), shard_name);
       if (at == shard_names_.end() || *at != shard_name) {
         fail("lies in ", printable(shard_name), ", which is missing from the folder");
@@ -213,20 +228,20 @@ void Checkpoint::check_index(const File& index) const {
       fail("should lie in ", shard_name, ", it is in ", shard_names_[holder]);
     }
   };
-  const std::optional<int64_t> total_bytes = read_shard_index(index, check_entry);
+  const std::optional<int64_t> total_bytes = read(check_entry);
 
   for (size_t s = 0; s < named.size(); ++s) {
     if (named[s]) continue;
-    throw Error(shards_[s]->path(), ": a shard that ", kIndexName, " does not name");
+    throw Error(shard_paths_[s], ": a shard that ", kIndexName, " does not name");
   }
   const auto stale = std::find(indexed.begin(), indexed.end(), false);
   if (stale != indexed.end()) {
     const auto number = static_cast<uint32_t>(stale - indexed.begin());
-    throw Error(shards_[shard_of(number)]->path(), ": tensor ", printable(name_of(number)),
+    throw Error(shard_paths_[shard_of(number)], ": tensor ", printable(name_of(number)),
                 ": is not in ", kIndexName);
   }
   if (total_bytes && *total_bytes != bytes_) {
-    throw Error(index.path(), ": metadata.total_size: is ", *total_bytes,
+    throw Error(index_path, ": metadata.total_size: is ", *total_bytes,
                 ", the tensors of all shards have ", bytes_, " bytes");
   }
 }

@@ -14,6 +14,8 @@
 #include "compiler/compile.h"
 #include "compiler/inspect.h"
 #include "compiler/pack_plan.h"
+#include "compiler/synth.h"
+#include "compiler/synth_presets.h"
 #include "compiler/verify.h"
 #include "passes/pipeline.h"
 
@@ -75,10 +77,9 @@ Action setup_compile(CLI::App& app) {
                    "nothing");
   std::vector<std::string> names;
   for (const Pass& pass : passes()) names.emplace_back(pass.name);
-  CLI::Option* stop_after =
-      app.add_option("--stop-after", request->stop_after, describe_passes())
-          ->check(CLI::IsMember(names))
-          ->type_name("PASS");
+  CLI::Option* stop_after = app.add_option("--stop-after", request->stop_after, describe_passes())
+                                ->check(CLI::IsMember(names))
+                                ->type_name("PASS");
   app.add_flag("--json", request->json, "Print the result as JSON");
   app.add_flag("--quiet", request->quiet, "No progress on stderr");
   return [request, output, dry_run, stop_after] {
@@ -140,11 +141,55 @@ Action setup_attach(CLI::App& app) {
   };
 }
 
-constexpr std::array<SubCommand, 5> kSubCommands = {{
+std::string describe_presets() {
+  std::string text = "Which model (default nano):";
+  for (const SynthPreset& preset : synth_presets()) {
+    text += "\n  " + std::string(preset.name) + ": " + std::string(preset.summary);
+  }
+  return text;
+}
+
+Action setup_synth(CLI::App& app) {
+  const auto options = std::make_shared<SynthOptions>();
+  app.add_option("OUT", options->out, "The folder to make. It appears when it is complete")
+      ->required();
+  std::vector<std::string> names;
+  for (const SynthPreset& preset : synth_presets()) names.emplace_back(preset.name);
+  app.add_option("--preset", options->preset, describe_presets())
+      ->check(CLI::IsMember(names))
+      ->type_name("NAME");
+  CLI::Option* layers =
+      app.add_option("--layers", options->layers, "Make the first N layers only")->type_name("N");
+  app.add_option("--layer-map", options->layer_map,
+                 "Make these layers instead, a letter each: K is KDA, M is MLA, lower case has a "
+                 "dense FFN")
+      ->excludes(layers)
+      ->type_name("MAP");
+  app.add_option("--experts", options->experts, "Make the first N experts of each layer only")
+      ->type_name("N");
+  app.add_option("--vocab", options->vocabulary, "Make a vocabulary of N tokens")->type_name("N");
+  app.add_flag("--headers-only", options->headers_only,
+               "True headers over files of holes: the whole of K3 in no space, to plan with");
+  app.add_option("--seed", options->seed, "Another seed makes other weights (default 0)")
+      ->type_name("N");
+  app.add_option("--threads", options->threads,
+                 "Threads to use; no byte depends on it (default: one per core)")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N");
+  app.add_flag("--json", options->json, "Print the result as JSON");
+  app.add_flag("--quiet", options->quiet, "No progress on stderr");
+  return [options] {
+    run_synth(*options, std::cout);
+    return 0;
+  };
+}
+
+constexpr std::array<SubCommand, 6> kSubCommands = {{
     {"census", "Count what a checkpoint holds, from its headers alone", setup_census},
     {"compile", "Compile a checkpoint into a pack", setup_compile},
     {"inspect", "Show what a pack holds and where it came from", setup_inspect},
     {"verify", "Check every byte of a pack against its hashes", setup_verify},
+    {"synth", "Make a checkpoint in the shape of a real one, from a seed", setup_synth},
     {"attach", "Add a measured quality result to the pack it was measured on", setup_attach},
 }};
 

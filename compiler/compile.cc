@@ -94,6 +94,8 @@ void print_outcome(const CompileRequest& request, const PackIndex& index, const 
     outcome.payload_xxh3 ? json.value(format_hash(*outcome.payload_xxh3)) : json.null();
     json.key("rows");
     write_rows(rows, json);
+    json.key("memory_to_run");
+    write_memory(memory_need(index.content), json);
     json.key("dropped");
     json.begin_array();
     for (const Dropped& dropped : model.dropped) {
@@ -114,25 +116,26 @@ void print_outcome(const CompileRequest& request, const PackIndex& index, const 
   print_notes(results);
   for (const Dropped& dropped : model.dropped) {
     std::cout << "left out: " << family_name(dropped.family) << ", "
-              << format_count(dropped.parameters) << " parameters, "
-              << format_count(dropped.bytes) << " bytes\n";
+              << format_count(dropped.parameters) << " parameters, " << format_count(dropped.bytes)
+              << " bytes\n";
   }
-  std::cout << (request.output.empty() ? "pack" : request.output) << ": " << format_count(outcome.file_bytes) << " bytes";
+  print_memory(memory_need(index.content), std::cout);
+  std::cout << (request.output.empty() ? "pack" : request.output) << ": "
+            << format_count(outcome.file_bytes) << " bytes";
   if (outcome.payload_xxh3) std::cout << ", payload " << format_hash(*outcome.payload_xxh3);
   std::cout << (request.dry_run ? " would be written\n" : "\n");
 }
 
 // --stop-after: the table, the numbers and the decisions so far.
-void print_plan(const CompileRequest& request, const PackIndex& index,
-                const PassResults& results) {
+void print_plan(const CompileRequest& request, const PackIndex& index, const PassResults& results) {
   const std::vector<ReportRow> rows = summarize(index.content);
   if (!request.json) {
     print_table(rows, std::cout);
     print_notes(results);
     for (const PassRecord& pass : results.passes) {
       for (const auto& [name, value] : pass.numbers) {
-        std::cout << pass.name << ": " << name << ": "
-                  << format_count(static_cast<int64_t>(value)) << '\n';
+        std::cout << pass.name << ": " << name << ": " << format_count(static_cast<int64_t>(value))
+                  << '\n';
       }
     }
     std::cout << format_decisions(results.decisions);

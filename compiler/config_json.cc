@@ -12,9 +12,9 @@
 #include <utility>
 #include <variant>
 
-#include "schema/printable.h"
 #include "schema/error.h"
 #include "schema/file.h"
+#include "schema/printable.h"
 
 namespace k3 {
 
@@ -40,7 +40,6 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-constexpr int64_t kLargestFile = int64_t{64} << 20;
 constexpr size_t kDeepest = 64;
 
 template <class... Parts>
@@ -99,7 +98,11 @@ const ConfigValue* find_member(const ConfigValue& object, std::string_view name)
 }  // namespace
 
 ConfigFile::ConfigFile(const std::string& path)
-    : path_(std::make_unique<std::string>(path)), bytes_(read_whole_file(path, kLargestFile)) {
+    : ConfigFile(path, read_whole_file(path, kLargestConfigFile)) {}
+
+ConfigFile::ConfigFile(const std::string& path, std::vector<std::byte> bytes)
+    : path_(std::make_unique<std::string>(path)), bytes_(std::move(bytes)) {
+  if (bytes_.empty()) throw Error(path, ": not JSON: the file is empty");
   dom::parser parser;
   dom::element document;
   auto error = parser.allocate(bytes_.size() + 1, kDeepest);
@@ -206,6 +209,14 @@ void ConfigObject::require_text(std::string_view name, std::string_view wanted) 
   if (value != wanted) {
     fail(name, joined("is \"", printable(value), "\", only \"", wanted, "\" is implemented"));
   }
+}
+
+void ConfigObject::require_off(std::string_view name) const {
+  const ConfigValue* found = find_member(*value_, name);
+  if (found == nullptr || std::holds_alternative<std::monostate>(found->value)) return;
+  const bool* flag = std::get_if<bool>(&found->value);
+  if (flag != nullptr && !*flag) return;
+  fail(name, "is set, this family of models is only implemented without it");
 }
 
 }  // namespace k3

@@ -40,6 +40,8 @@ class ConfigObject {
   void require_integer(std::string_view name, int64_t wanted) const;
   void require_boolean(std::string_view name, bool wanted) const;
   void require_text(std::string_view name, std::string_view wanted) const;
+  // For features of another family: must be absent, null or false.
+  void require_off(std::string_view name) const;
 
   // Throws Error about the field `name`: "PATH: where.name: what".
   [[noreturn]] void fail(std::string_view name, const std::string& what) const;
@@ -58,11 +60,15 @@ class ConfigObject {
   const ConfigValue* value_;
 };
 
+inline constexpr int64_t kLargestConfigFile = int64_t{64} << 20;
+
 class ConfigFile {
  public:
-  // Reads and parses a file of at most 64 MiB. Throws Error when it is not one JSON object, is
-  // nested deeper than 64 levels, or names a member of any object twice.
+  // Reads and parses a file of at most kLargestConfigFile bytes. Throws Error when it is not one
+  // JSON object, is nested deeper than 64 levels, or names a member of any object twice.
   explicit ConfigFile(const std::string& path);
+  // The same from bytes that were read elsewhere; `path` is for messages.
+  ConfigFile(const std::string& path, std::vector<std::byte> bytes);
   ~ConfigFile();
   ConfigFile(ConfigFile&&) noexcept;
   ConfigFile& operator=(ConfigFile&&) noexcept;

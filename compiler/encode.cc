@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <vector>
 
 #include "compiler/encode_expert.h"
@@ -51,15 +52,21 @@ void check_source(const Source& source, int64_t expected_bytes, const std::strin
   }
 }
 
-double w2_row_bound(const ExpertBands& place, std::span<const std::byte> bytes) {
-  return place.format == Format::kMxfp4 ? row_bound_mxfp4(bytes, place.latent)
-                                        : row_bound_bf16(bytes, place.latent);
+// `bytes` are w2's scales, or its weights where there are none.
+double w2_row_bound(const ExpertBands& place, std::span<const std::byte> bytes,
+                    const std::string& subject) {
+  if (place.format == Format::kMxfp4) return row_bound_mxfp4(bytes, place.latent);
+  const double bound = row_bound_bf16(bytes, place.latent);
+  if (!std::isfinite(bound)) {
+    throw Error(subject, ".w2: has a weight that is NaN or infinite, expected finite weights");
+  }
+  return bound;
 }
 
 // Reads the six (three) tensors in order, moves them into bands, writes the extent. Returns the
 // bound on w2's row sums.
-double encode_expert(const Model& model, const Bank& bank, Expert& expert,
-                     const PackWriter& writer, ExpertBuffers& buffers) {
+double encode_expert(const Model& model, const Bank& bank, Expert& expert, const PackWriter& writer,
+                     ExpertBuffers& buffers) {
   const ExpertBands place = bank_bands(model.config, bank);
   const std::string subject = expert_subject(model, bank, expert);
   int64_t source_bytes = 0;
@@ -97,7 +104,7 @@ double encode_expert(const Model& model, const Bank& bank, Expert& expert,
   expert.extent.xxh3 = extent.finish();
 
   const ExpertSource& w2 = matrices[static_cast<size_t>(ExpertMatrix::kW2)];
-  return w2_row_bound(place, bank.format == Format::kMxfp4 ? w2.scales : w2.codes);
+  return w2_row_bound(place, bank.format == Format::kMxfp4 ? w2.scales : w2.codes, subject);
 }
 
 // The same bound for an expert that the pack leaves out: only what it takes is read.
@@ -116,7 +123,7 @@ double bound_left_out(const Model& model, const Bank& bank, const Expert& expert
                           std::byte{kMxfp4NanScale}) != buffers.source.end()) {
     throw Error(subject, ".w2: has a scale of 255 (NaN), expected at most 254");
   }
-  return w2_row_bound(place, buffers.source);
+  return w2_row_bound(place, buffers.source, subject);
 }
 
 // One entry of the common list of work: a trunk tensor, or an expert of a bank, kept or left out.

@@ -1,7 +1,5 @@
 #include "compiler/encode_expert.h"
 
-#include <cstring>
-
 #include "schema/error.h"
 #include "schema/mxfp4_scales.h"
 
@@ -27,7 +25,7 @@ void copy_block(std::span<const std::byte> src, int64_t src_stride, int64_t firs
                 int64_t first_byte, int64_t rows, int64_t width, std::byte* dst) {
   for (int64_t row = 0; row < rows; ++row) {
     const std::byte* from = src.data() + (first_row + row) * src_stride + first_byte;
-    std::memcpy(dst + row * width, from, static_cast<size_t>(width));
+    std::copy_n(from, width, dst + row * width);  // width 0 for a format without scales
   }
 }
 
@@ -81,10 +79,9 @@ std::array<uint8_t, 3> least_exponents(const ExpertBands& place, const ExpertSou
                                    : " (NaN), expected at most 254");
     }
     if (range.span() > kLargestScaleSpan) {
-      throw Error(subject, ".", kMatrixNames[slot], ": scales span ", range.span(),
-                  " exponents (", static_cast<int>(range.least), " to ",
-                  static_cast<int>(range.greatest), "), at most ", kLargestScaleSpan,
-                  " fit the exact sums");
+      throw Error(subject, ".", kMatrixNames[slot], ": scales span ", range.span(), " exponents (",
+                  static_cast<int>(range.least), " to ", static_cast<int>(range.greatest),
+                  "), at most ", kLargestScaleSpan, " fit the exact sums");
     }
     least[slot] = range.least;
   }

@@ -24,8 +24,7 @@ constexpr int64_t kChunkBytes = int64_t{4} << 20;
 // Source bytes in order, hashed as they come.
 class SourceStream {
  public:
-  SourceStream(const File& shard, const Source& source,
-               const std::function<void(int64_t)>& on_read)
+  SourceStream(const File& shard, const Source& source, const std::function<void(int64_t)>& on_read)
       : shard_(shard), source_(source), on_read_(on_read) {}
 
   int64_t left_bytes() const { return source_.length_bytes - done_bytes_; }

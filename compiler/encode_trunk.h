@@ -17,8 +17,8 @@ struct EncodedHashes {
 
 // Streams `tensor` from `shard` through its planned format into `writer`. f32 and bf16 are copied;
 // int8 goes row by row
-// through encode_int8_row, a ternary format through round_ternary_row. Calls `on_read` with the bytes of each piece read.
-// Throws Error for a weight that is not finite where it must be rounded.
+// through encode_int8_row, a ternary format through round_ternary_row. Calls `on_read` with the
+// bytes of each piece read. Throws Error for a weight that is not finite where it must be rounded.
 EncodedHashes encode_trunk_tensor(const TrunkTensor& tensor, const File& shard,
                                   const PackWriter& writer,
                                   const std::function<void(int64_t)>& on_read);

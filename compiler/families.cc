@@ -7,6 +7,7 @@
 #include <string>
 
 #include "compiler/kimi_k3.h"
+#include "compiler/kimi_linear.h"
 #include "schema/error.h"
 
 namespace k3 {
@@ -17,6 +18,10 @@ constexpr std::array kFamilies = {
                 "attn_res_block_size or routed_expert_hidden_size in config.json, or a tensor "
                 "output_attn_res_proj.weight",
                 looks_like_kimi_k3, import_kimi_k3},
+    // Behind K3, which has linear attention too.
+    ModelFamily{"kimi-linear",
+                "linear_attn_config in config.json, or a tensor self_attn.g_b_proj.weight",
+                looks_like_kimi_linear, import_kimi_linear},
 };
 
 }  // namespace

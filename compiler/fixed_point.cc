@@ -33,20 +33,17 @@ double row_bound_bf16(std::span<const std::byte> weights, int64_t rows) {
       const auto code = load_little_endian<uint16_t>(&weights[row * row_bytes + i]);
       sum += std::fabs(static_cast<double>(decode_bf16(code)));
     }
+    if (!std::isfinite(sum)) return sum;
     bound = std::max(bound, sum);
   }
   return bound;
 }
 
 int32_t fixed_point_for(const ModelConfig& config, double row_bound) {
-  if (config.activation != Activation::kSitu) {
-    throw Error("config: activation silu has no bound, so routed experts have no fixed point");
-  }
   const double factor = config.routed_scaling_factor;
   const double weights =
       config.renormalize ? factor : factor * static_cast<double>(config.experts_per_token);
-  const double largest =
-      config.situ_beta * config.situ_linear_beta * row_bound * std::max(1.0, weights);
+  const double largest = config.largest_activation() * row_bound * std::max(1.0, weights);
   if (largest == 0) return 62;
   // largest = m x 2^exponent with m in [0.5, 1), so largest x 2^F < 2^62 means exponent + F <= 62.
   int exponent = 0;

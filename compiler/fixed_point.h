@@ -19,13 +19,13 @@ namespace k3 {
 // sum over groups of 32 x 6 x 2^(scale - 127). `scales` is [rows, groups].
 double row_bound_mxfp4(std::span<const std::byte> scales, int64_t rows);
 
-// The largest row sum of |w|. `weights` is [rows, cols] bf16, row-major, little-endian.
+// The largest row sum of |w|; not finite when a weight is not. `weights` is [rows, cols] bf16,
+// row-major, little-endian.
 double row_bound_bf16(std::span<const std::byte> weights, int64_t rows);
 
-// The largest F with  A x row_bound x W x 2^F < 2^62, where A = situ_beta x situ_linear_beta bounds
-// the activation and W = max(1, factor), or factor x experts_per_token without renormalisation,
-// bounds the routing weights' sum. For a bound of 0 any F would do: 62. Throws Error for an
-// activation without a bound.
+// The largest F with  A x row_bound x W x 2^F < 2^62, where A = config.largest_activation() and W =
+// max(1, factor), or factor x experts_per_token without renormalisation, bounds the routing
+// weights' sum. For a bound of 0 any F would do: 62. `row_bound` is finite.
 int32_t fixed_point_for(const ModelConfig& config, double row_bound);
 
 }  // namespace k3

@@ -20,6 +20,7 @@ std::string format_number(double value) {
 void print_text(const PackReader& pack) {
   const PackIndex& index = pack.index();
   print_table(summarize(index.content), std::cout);
+  print_memory(memory_need(index.content), std::cout);
   for (const PackSideFile& file : index.content.side_files) {
     std::cout << "side file " << file.name << ": " << format_count(file.raw_bytes) << " bytes, "
               << format_count(file.extent.length_bytes) << " stored\n";
@@ -34,8 +35,8 @@ void print_text(const PackReader& pack) {
     }
   }
   for (const PackReport& report : index.provenance.reports) {
-    std::cout << "report " << report.name << ": " << format_count(report.raw_bytes)
-              << " bytes, " << format_count(report.extent.length_bytes) << " stored\n";
+    std::cout << "report " << report.name << ": " << format_count(report.raw_bytes) << " bytes, "
+              << format_count(report.extent.length_bytes) << " stored\n";
   }
   for (const PackReceipt& receipt : index.receipts) {
     std::cout << "receipt " << receipt.kind << ": " << receipt.text << '\n';
@@ -113,6 +114,8 @@ void print_json(const PackReader& pack) {
   write_config(index.content.config, json);
   json.key("rows");
   write_rows(summarize(index.content), json);
+  json.key("memory_to_run");
+  write_memory(memory_need(index.content), json);
   json.key("banks");
   write_banks(index.content, json);
   json.key("side_files");

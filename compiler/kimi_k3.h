@@ -10,10 +10,7 @@ namespace k3 {
 // damaged K3 is reported as damaged and not as unknown.
 bool looks_like_kimi_k3(const Checkpoint& checkpoint);
 
-// Builds the Model: config, every trunk tensor and expert with its source, the files the runtime
-// needs, and the counts of what a text model leaves out. The plan fields say "as in the
-// checkpoint". All tensors are checked before anything is reported: throws Error with the first
-// that is missing, surplus or of another type or shape, and with the number of further ones.
+// As import_tensors(): throws Error with the first problem and the number of all.
 Model import_kimi_k3(const Checkpoint& checkpoint);
 
 }  // namespace k3

@@ -1,90 +1,13 @@
-// Every tensor of a Kimi K3 checkpoint as data: name, where it occurs, what it does, type, shape.
-// The import, its expectations and thereby the census follow from these rows.
+// Every tensor of a Kimi K3 checkpoint as data.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <span>
-#include <string_view>
 
-#include "schema/dtype.h"
-#include "schema/family.h"
-#include "schema/format.h"
-#include "schema/model_config.h"
-#include "schema/shape.h"
+#include "compiler/tensor_rows.h"
 
 namespace k3 {
 
-// What a dimension is in terms of the config.
-enum class Width : uint8_t {
-  kNone,  // no such dimension
-  kOne,
-  kHidden,
-  kVocab,
-  kKda,  // heads x head dim
-  kKdaHeads,
-  kKdaHeadsPadded,  // A_log: stored with this many entries or more, the rest zero
-  kKdaHeadDim,
-  kKdaGateRank,
-  kConvKernel,
-  kQueryRank,
-  kQuery,  // MLA heads x (content + extra)
-  kKeyRank,
-  kKeyRankExtra,  // key rank + extra
-  kKeyValue,      // MLA heads x (content + value)
-  kMlaValue,      // MLA heads x value
-  kDenseInner,
-  kExperts,
-  kLatent,
-  kShared,
-  kExpertInner,
-  kLatentCodes,   // bytes of packed nibbles
-  kLatentScales,  // E8M0 bytes
-  kInnerCodes,
-  kInnerScales,
-};
-
-// The layers that have a tensor, or the model itself.
-enum class Place : uint8_t {
-  kModel,
-  kLayer,
-  kKdaLayer,
-  kMlaLayer,
-  kGatedMlaLayer,
-  kDenseLayer,
-  kMoeLayer,
-  kLatentNormLayer,
-};
-
-using Widths = std::array<Width, Shape::kMaxRank>;  // outermost first; kNone behind the last
-
-enum class Plan : bool { kExact, kMayQuantize };  // TrunkTensor::may_quantize
-
-struct TensorRow {
-  std::string_view name;  // behind "model.layers.N." or, for kModel, behind the prefix
-  Place place;
-  Family family;
-  Dtype dtype;
-  Plan plan;
-  Widths shape;
-};
-
-// One of an expert's tensors, named behind "model.layers.N.block_sparse_moe.experts.E.".
-struct ExpertRow {
-  std::string_view name;
-  Dtype dtype;
-  Widths shape;
-};
-
-// All tensors of the text model but the routed experts'.
+// All tensors of the text model but the routed experts', which are expert_rows().
 std::span<const TensorRow> kimi_k3_trunk_rows();
-
-// Whether a layer has the tensors of a place.
-bool has_place(const ModelConfig& config, const LayerConfig& layer, Place place);
-
-// An expert's tensors in the order of Expert::sources: six for mxfp4, three for bf16.
-std::span<const ExpertRow> kimi_k3_expert_rows(Format format);
-
-Shape shape_of(const Widths& widths, const ModelConfig& config);
 
 }  // namespace k3

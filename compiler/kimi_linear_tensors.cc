@@ -40,7 +40,7 @@ constexpr std::array kTrunkRows = {
     TensorRow{"self_attn.g_a_proj.weight", kKdaLayer, Family::kKda, kB, kExact, {kKdaGateRank, kHidden}},
     TensorRow{"self_attn.g_b_proj.weight", kKdaLayer, Family::kKda, kB, kExact, {kKda, kKdaGateRank}},
     TensorRow{"self_attn.b_proj.weight", kKdaLayer, Family::kKda, kB, kExact, {kKdaHeads, kHidden}},
-    TensorRow{"self_attn.A_log", kKdaLayer, Family::kKda, kF, kExact, {kOne, kOne, kKdaHeads, kOne}},
+    TensorRow{"self_attn.A_log", kKdaLayer, Family::kKda, kF, kExact, {kStoredOne, kStoredOne, kKdaHeads, kStoredOne}},
     TensorRow{"self_attn.dt_bias", kKdaLayer, Family::kKda, kF, kExact, {kKda}},
     TensorRow{"self_attn.o_norm.weight", kKdaLayer, Family::kKda, kB, kExact, {kKdaHeadDim}},
 

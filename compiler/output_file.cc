@@ -21,8 +21,8 @@ OutputFile::~OutputFile() {
 void OutputFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes) const {
   constexpr size_t kLargestWrite = size_t{1} << 30;  // Linux caps one write just below 2 GiB
   while (!bytes.empty()) {
-    const ssize_t put = ::pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kLargestWrite),
-                                 offset_bytes);
+    const ssize_t put =
+        ::pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kLargestWrite), offset_bytes);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) {
       throw Error(path_, ": cannot write ", bytes.size(), " bytes at ", offset_bytes, ": ",

@@ -144,8 +144,8 @@ std::vector<std::byte> encode_content(const PackContent& content) {
   }
   const auto tensors_at = builder.CreateVector(tensors);
   const auto banks_at = builder.CreateVector(banks);
-  builder.Finish(pack::CreateContent(builder, config, tensors_at, banks_at,
-                                     builder.CreateVector(side_files)));
+  builder.Finish(
+      pack::CreateContent(builder, config, tensors_at, banks_at, builder.CreateVector(side_files)));
   return finished_bytes(builder);
 }
 
@@ -161,8 +161,8 @@ std::vector<std::byte> encode_index(std::span<const std::byte> content,
   builder.ForceDefaults(true);
   // The content is a FlatBuffer itself and holds 8-byte numbers: it must start on 8 bytes.
   builder.ForceVectorAlignment(content.size(), 1, 8);
-  const auto content_at = builder.CreateVector(reinterpret_cast<const uint8_t*>(content.data()),
-                                               content.size());
+  const auto content_at =
+      builder.CreateVector(reinterpret_cast<const uint8_t*>(content.data()), content.size());
   const auto provenance_at = add_provenance(builder, provenance);
   std::vector<Offset<pack::Receipt>> receipts_at;
   for (const PackReceipt& receipt : receipts) {

@@ -106,8 +106,7 @@ void PackWriter::finish(int64_t index_offset_bytes, std::span<const std::byte> i
   write_at(index_offset_bytes, index);
   write_at(0, encode_frame(frame));
   if (::ftruncate(file_->descriptor(), frame.file_bytes) != 0) {
-    throw Error(unfinished_path_, ": cannot end at ", frame.file_bytes, ": ",
-                std::strerror(errno));
+    throw Error(unfinished_path_, ": cannot end at ", frame.file_bytes, ": ", std::strerror(errno));
   }
   file_->sync();
   if (::rename(unfinished_path_.c_str(), path_.c_str()) != 0) {

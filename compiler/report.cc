@@ -36,9 +36,8 @@ void print_row(const std::string& family, const std::string& format, const Repor
                std::ostream& out) {
   out << family << padded(format, 27 - static_cast<int>(family.size()))
       << padded(format_count(row.tensors), 10) << padded(format_count(row.parameters), 20)
-      << padded(format_fixed(row.bits_per_weight(), 3), 10)
-      << padded(format_count(row.bytes), 20) << padded(format_bytes(row.bytes_per_token), 12)
-      << '\n';
+      << padded(format_fixed(row.bits_per_weight(), 3), 10) << padded(format_count(row.bytes), 20)
+      << padded(format_bytes(row.bytes_per_token), 12) << '\n';
 }
 
 }  // namespace
@@ -105,6 +104,26 @@ void write_rows(const std::vector<ReportRow>& rows, JsonWriter& json) {
     json.end_object();
   }
   json.end_array();
+}
+
+void print_memory(const MemoryNeed& need, std::ostream& out) {
+  out << "memory to run: " << format_bytes(need.least_bytes()) << " (weights "
+      << format_bytes(need.weights_bytes) << ", one layer's experts of a token "
+      << format_bytes(need.least_expert_bytes) << ", state " << format_bytes(need.state_bytes)
+      << "), " << format_bytes(need.all_bytes()) << " with every expert; and "
+      << format_bytes(need.position_bytes) << " a position\n";
+}
+
+void write_memory(const MemoryNeed& need, JsonWriter& json) {
+  json.begin_object();
+  json.member("weights_bytes", need.weights_bytes);
+  json.member("least_expert_bytes", need.least_expert_bytes);
+  json.member("all_expert_bytes", need.all_expert_bytes);
+  json.member("state_bytes", need.state_bytes);
+  json.member("position_bytes", need.position_bytes);
+  json.member("least_bytes", need.least_bytes());
+  json.member("all_bytes", need.all_bytes());
+  json.end_object();
 }
 
 std::string format_hash(uint64_t hash) {

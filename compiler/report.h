@@ -8,6 +8,7 @@
 #include "schema/family.h"
 #include "schema/format.h"
 #include "schema/json_writer.h"
+#include "schema/memory_need.h"
 #include "schema/pack_index.h"
 
 namespace k3 {
@@ -23,8 +24,7 @@ struct ReportRow {
   int64_t bytes_per_token = 0;
 
   double bits_per_weight() const {
-    return parameters == 0 ? 0
-                           : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
+    return parameters == 0 ? 0 : 8.0 * static_cast<double>(bytes) / static_cast<double>(parameters);
   }
 };
 
@@ -38,6 +38,11 @@ void print_table(const std::vector<ReportRow>& rows, std::ostream& out);
 
 // An array of objects, one per row, as the value of the key that was just written.
 void write_rows(const std::vector<ReportRow>& rows, JsonWriter& json);
+
+// What running the pack takes: one line, or an object as the value of the key that was just
+// written.
+void print_memory(const MemoryNeed& need, std::ostream& out);
+void write_memory(const MemoryNeed& need, JsonWriter& json);
 
 // "00a1b2c3d4e5f607": 16 hexadecimal digits, the form in which hashes are shown and receipts carry
 // them.

@@ -2,8 +2,9 @@
 
 #include <string>
 
-#include "schema/json_scanner.h"
 #include "schema/error.h"
+#include "schema/json_scanner.h"
+#include "schema/printable.h"
 
 namespace k3 {
 namespace {
@@ -19,17 +20,13 @@ void read_object(JsonScanner& json, const ReadMember& read_member) {
   json.expect('}');
 }
 
-}  // namespace
-
-std::optional<int64_t> read_shard_index(
-    const File& file,
-    const std::function<void(std::string_view tensor, std::string_view shard)>& entry) {
-  JsonScanner json(file);
+std::optional<int64_t> read_index(const std::string& path, JsonScanner& json,
+                                  const ShardIndexEntry& entry) {
   std::optional<int64_t> total_bytes;
   bool map_seen = false;
   bool metadata_seen = false;
-  const auto once = [&file](bool seen, std::string_view field) {
-    if (seen) throw Error(file.path(), ": ", field, ": is there twice");
+  const auto once = [&path](bool seen, std::string_view field) {
+    if (seen) throw Error(path, ": ", field, ": is there twice");
   };
 
   std::string tensor;
@@ -61,8 +58,29 @@ std::optional<int64_t> read_shard_index(
     }
   });
   json.expect_end();
-  if (!map_seen) throw Error(file.path(), ": weight_map: missing");
+  if (!map_seen) throw Error(path, ": weight_map: missing");
   return total_bytes;
+}
+
+}  // namespace
+
+std::optional<int64_t> read_shard_index(const File& file, const ShardIndexEntry& entry) {
+  JsonScanner json(file);
+  return read_index(file.path(), json, entry);
+}
+
+std::optional<int64_t> read_shard_index(const std::string& path, std::string_view text,
+                                        const ShardIndexEntry& entry) {
+  JsonScanner json(path, text);
+  return read_index(path, json, entry);
+}
+
+void check_shard_name(const std::string& index_path, std::string_view tensor,
+                      std::string_view shard) {
+  const bool leaves = shard.find_first_of(std::string_view("/\\\0", 3)) != std::string_view::npos;
+  if (!leaves && shard.ends_with(".safetensors")) return;
+  throw Error(index_path, ": tensor ", printable(tensor), ": lies in \"", printable(shard),
+              "\", expected the name of a .safetensors file in this folder");
 }
 
 }  // namespace k3

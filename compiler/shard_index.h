@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "schema/file.h"
@@ -14,8 +15,16 @@ namespace k3 {
 // in the file's order; both texts are valid during the call alone. Returns metadata.total_size if
 // it is there. Throws Error when the file is not JSON of this form or names weight_map, metadata or
 // total_size twice; tensors named twice are the caller's to find.
-std::optional<int64_t> read_shard_index(
-    const File& file,
-    const std::function<void(std::string_view tensor, std::string_view shard)>& entry);
+using ShardIndexEntry = std::function<void(std::string_view tensor, std::string_view shard)>;
+std::optional<int64_t> read_shard_index(const File& file, const ShardIndexEntry& entry);
+
+// The same on a text in memory; `path` is for messages.
+std::optional<int64_t> read_shard_index(const std::string& path, std::string_view text,
+                                        const ShardIndexEntry& entry);
+
+// Throws Error unless `shard`, where the index says that `tensor` lies, is the plain name of a
+// .safetensors file: it may become part of a path or of a URL, and must not lead anywhere else.
+void check_shard_name(const std::string& index_path, std::string_view tensor,
+                      std::string_view shard);
 
 }  // namespace k3

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <tbb/global_control.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -75,19 +74,6 @@ fs::path checked_output(const std::string& out) {
   return path;
 }
 
-// `needed_bytes` of weights and a little for the rest.
-void check_space(const fs::path& folder, int64_t needed_bytes) {
-  constexpr int64_t kSideFiles = int64_t{256} << 20;
-  std::error_code error;
-  const fs::space_info space = fs::space(fs::absolute(folder).parent_path(), error);
-  if (error) return;  // mkdir will say what is wrong with the path
-  const auto available_bytes = static_cast<int64_t>(space.available);
-  const int64_t wanted_bytes = needed_bytes + std::min(needed_bytes / 10, kSideFiles);
-  if (wanted_bytes <= available_bytes) return;
-  throw Error(folder.string(), ": needs ", sized(wanted_bytes), ", the disk has ",
-              sized(available_bytes), " left");
-}
-
 void write_side_files(const std::string& folder, const SynthPreset& preset, uint64_t seed) {
   write_text_file(folder + "/config.json", synth_config_json(preset));
   write_text_file(folder + "/generation_config.json", synth_generation_config_json(preset));
@@ -118,6 +104,15 @@ void print_summary(std::ostream& out, const SynthOptions& options, const SynthPr
   out << '\n';
 }
 
+SynthPreset chosen_preset(const SynthOptions& options) {
+  SynthPreset preset = find_synth_preset(options.preset);
+  if (options.layers) preset = with_layers(preset, *options.layers);
+  if (!options.layer_map.empty()) preset = with_layer_map(preset, options.layer_map);
+  if (options.experts) preset = with_experts(preset, *options.experts);
+  if (options.vocabulary) preset = with_vocabulary(preset, *options.vocabulary);
+  return preset;
+}
+
 }  // namespace
 
 void run_synth(const SynthOptions& options, std::ostream& out) {
@@ -126,11 +121,10 @@ void run_synth(const SynthOptions& options, std::ostream& out) {
     limit.emplace(tbb::global_control::max_allowed_parallelism,
                   static_cast<size_t>(options.threads));
   }
-  SynthPreset preset = find_synth_preset(options.preset);
-  if (options.layers) preset = with_layers(preset, *options.layers);
+  const SynthPreset preset = chosen_preset(options);
   const fs::path path = checked_output(options.out);
   const SynthShards shards(preset);
-  if (!options.headers_only) check_space(path, shards.total_bytes());
+  if (!options.headers_only) check_disk_space(path.string(), shards.total_bytes());
 
   Progress progress(Progress::style_for_stderr(options.quiet));
   UnfinishedFolder folder(path);

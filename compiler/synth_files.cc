@@ -10,10 +10,12 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <span>
-#include <vector>
+#include <system_error>
 
 #include "compiler/output_file.h"
+#include "compiler/quantities.h"
 #include "compiler/synth_weights.h"
 #include "schema/error.h"
 #include "schema/little_endian.h"
@@ -52,6 +54,18 @@ void write_shard(const std::string& path, const std::vector<SynthTensor>& tensor
 }
 
 }  // namespace
+
+void check_disk_space(const std::string& folder, int64_t data_bytes) {
+  constexpr int64_t kSmallFiles = int64_t{64} << 20;  // K3's index, a hundred headers
+  std::error_code error;
+  const auto parent = std::filesystem::absolute(folder).parent_path();
+  const std::filesystem::space_info space = std::filesystem::space(parent, error);
+  if (error) throw Error(parent.string(), ": ", error.message());
+  const auto free_bytes = static_cast<int64_t>(space.available);
+  if (data_bytes <= free_bytes - kSmallFiles) return;
+  throw Error(folder, ": needs ", sized(data_bytes + kSmallFiles), ", the disk has ",
+              sized(free_bytes), " left");
+}
 
 std::string safetensors_header(const std::vector<SynthTensor>& tensors) {
   std::string text(kSafetensorsPrefixBytes, '\0');

@@ -3,11 +3,16 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "compiler/synth_tensors.h"
 #include "passes/progress.h"
 
 namespace k3 {
+
+// Throws Error when the disk that `folder` is to be made on has no room for `data_bytes` and the
+// small files beside them.
+void check_disk_space(const std::string& folder, int64_t data_bytes);
 
 // A shard's header as the release has it: the eight bytes of its length, JSON without spaces and
 // without metadata, padded with spaces to a multiple of eight.

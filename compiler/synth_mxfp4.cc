@@ -7,6 +7,7 @@
 #include "compiler/synth_mxfp4.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 
@@ -37,23 +38,30 @@ int scale_exponent(float largest) {
 }  // namespace
 
 uint8_t quantize_mxfp4_group(std::span<const float> weights, std::span<std::byte> codes) {
+  constexpr size_t kGroup = kMxfp4GroupInputs;
   constexpr unsigned kThree = 5;
   constexpr unsigned kFour = 6;
-  K3_CHECK(std::ssize(weights) == kMxfp4GroupInputs && weights.size() == 2 * codes.size());
-  size_t largest = 0;
-  for (size_t i = 1; i < weights.size(); ++i) {
-    if (std::fabs(weights[i]) > std::fabs(weights[largest])) largest = i;
+  constexpr uint32_t kSign = 0x80000000u;
+  K3_CHECK(weights.size() == kGroup && weights.size() == 2 * codes.size());
+  // Loops without branches over bits and lanes, which the compiler turns into vectors; magnitudes
+  // compare as their bits do.
+  std::array<uint32_t, kGroup> magnitudes;
+  uint32_t largest = 0;
+  for (size_t i = 0; i < kGroup; ++i) {
+    magnitudes[i] = std::bit_cast<uint32_t>(weights[i]) & ~kSign;
+    largest = std::max(largest, magnitudes[i]);
   }
   const int exponent =
-      std::clamp(scale_exponent(std::fabs(weights[largest])), 1 - kExponentBias, kExponentBias);
+      std::clamp(scale_exponent(std::bit_cast<float>(largest)), 1 - kExponentBias, kExponentBias);
   const float steps_per_unit = std::ldexp(1.0f, -exponent);
-  const auto code_at = [&](size_t i) {
-    unsigned code = magnitude_code(std::fabs(weights[i]) * steps_per_unit);
-    if (i == largest && code == kThree) code = kFour;
-    return code | (std::signbit(weights[i]) ? 8u : 0u);
-  };
+  std::array<uint32_t, kGroup> group;
+  for (size_t i = 0; i < kGroup; ++i) {
+    group[i] = magnitude_code(std::bit_cast<float>(magnitudes[i]) * steps_per_unit);
+    if (magnitudes[i] == largest) group[i] = group[i] == kThree ? kFour : group[i];
+    group[i] |= std::bit_cast<uint32_t>(weights[i]) >> 28 & 8u;
+  }
   for (size_t i = 0; i < codes.size(); ++i) {
-    codes[i] = static_cast<std::byte>(code_at(2 * i) | code_at(2 * i + 1) << 4);
+    codes[i] = static_cast<std::byte>(group[2 * i] | group[2 * i + 1] << 4);
   }
   return static_cast<uint8_t>(exponent + kExponentBias);
 }

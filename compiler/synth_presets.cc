@@ -5,21 +5,29 @@
 //
 // odd is for finding faults. In nano, hidden, the KDA width and others are all 256, so a buffer of
 // the wrong width passes. Here no two widths are equal and none is a multiple of 160, the block of
-// the integer formats, or of a vector register; rows start at odd addresses. The inner width is one
-// band of 256 and a rest, experts are one more than K3's, three layers of which one is MLA have a
-// dense FFN, the map ends K, M, M as K3's ends M, M, and AttnRes blocks leave a rest of two layers.
-// The scalars that K3 shares with nano (SiTU's caps, the decay bound, the scaling factor, epsilon)
-// are others, so that a constant in place of the config shows.
+// the integer formats; the residual stream has an odd number of channels. The inner width is one
+// band of 256 and a rest, experts are one more than K3's, three layers, one of them MLA, have a
+// dense FFN, the map ends K, M, M, and the last AttnRes block is half one. The scalars that K3
+// shares with nano (SiTU's caps, the decay bound, the scaling factor, epsilon) are others, so that
+// a constant in place of the config shows.
+//
+// kimi-linear-nano is Kimi-Linear's structure in the same spirit: small, no two widths equal.
 #include "compiler/synth_presets.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "schema/error.h"
+#include "schema/printable.h"
 
 namespace k3 {
 namespace {
+
+constexpr int64_t kMostMapLayers = 4096;
 
 // One letter a layer, as census prints them: K is KDA, M is MLA, lower case has a dense FFN.
 std::vector<LayerConfig> layers_of(std::string_view map) {
@@ -44,7 +52,7 @@ SynthPreset completed(SynthPreset preset) {
   return preset;
 }
 
-std::array<SynthPreset, 5> make_presets() {
+std::array<SynthPreset, 6> make_presets() {
   return {{
       {.name = "k3",
        .summary = "Kimi K3 as released: 96 shards, 1.56 TB",
@@ -180,7 +188,7 @@ std::array<SynthPreset, 5> make_presets() {
                   .routed_scaling_factor = 1.0,
                   .attention_residual_block = 4}},
       {.name = "odd",
-       .summary = "every width different, 897 experts: 125 MB in 7 shards",
+       .summary = "every width different, 897 experts: 128 MB in 7 shards",
        .special_tokens = 24,
        .a_log_entries = 52,
        .context_length = 2000,
@@ -213,13 +221,50 @@ std::array<SynthPreset, 5> make_presets() {
                   .latent_norm = true,
                   .routed_scaling_factor = 1.25,
                   .attention_residual_block = 4}},
+      {.name = "kimi-linear-nano",
+       .summary = "Kimi-Linear's structure, every width different: 27 MB in 1 shard",
+       .family = SynthFamily::kKimiLinear,
+       .special_tokens = 20,
+       .a_log_entries = 5,
+       .context_length = 3000,
+       .config = {.hidden_size = 148,
+                  .vocab_size = 941,
+                  .layers = layers_of("kKKMKM"),
+                  .rms_norm_epsilon = 2e-5,
+                  .kda_heads = 5,
+                  .kda_head_dim = 36,
+                  .conv_kernel = 4,
+                  .decay_lower_bound = {},
+                  .kda_gate_rank = 36,
+                  .mla_heads = 3,
+                  .q_lora_rank = {},
+                  .kv_lora_rank = 58,
+                  .qk_content_dim = 25,
+                  .qk_extra_dim = 11,
+                  .v_head_dim = 31,
+                  .dense_intermediate_size = 309,
+                  .activation = Activation::kSilu,
+                  .experts = 21,
+                  .experts_per_token = 6,
+                  .expert_intermediate_size = 267,
+                  .shared_experts = 1,
+                  .latent_size = {},
+                  .routed_scaling_factor = 2.446,
+                  .attention_residual_block = {}}},
   }};
+}
+
+void check_count(const char* what, int64_t count, int64_t least, int64_t most,
+                 const SynthPreset& preset) {
+  if (count >= least && count <= most) return;
+  throw Error(what, ": is ", count, ", expected ", least, " to ", most, " for the preset ",
+              preset.name);
 }
 
 }  // namespace
 
 std::span<const SynthPreset> synth_presets() {
-  static const std::array<SynthPreset, 5> presets = [] {
+  static const std::array<SynthPreset, 6> presets = [] {
     auto made = make_presets();
     for (SynthPreset& preset : made) preset = completed(std::move(preset));
     return made;
@@ -238,12 +283,38 @@ const SynthPreset& find_synth_preset(std::string_view name) {
 
 SynthPreset with_layers(const SynthPreset& preset, int64_t layers) {
   const auto most = static_cast<int64_t>(preset.config.layers.size());
-  if (layers < 1 || layers > most) {
-    throw Error("layers: is ", layers, ", expected 1 to ", most, " for the preset ", preset.name);
+  check_count("layers", layers, 1, most, preset);
+  SynthPreset smaller = preset;
+  smaller.config.layers.resize(static_cast<size_t>(layers));
+  return smaller;
+}
+
+SynthPreset with_layer_map(const SynthPreset& preset, std::string_view map) {
+  const auto is_dense = [](char letter) { return letter == 'k' || letter == 'm'; };
+  const bool known = !map.empty() && map.find_first_not_of("KMkm") == std::string_view::npos;
+  if (!known || !std::is_partitioned(map.begin(), map.end(), is_dense)) {
+    throw Error("layer map: is \"", printable(map), "\", expected letters k and m, then K and M");
   }
-  SynthPreset shorter = preset;
-  shorter.config.layers.resize(static_cast<size_t>(layers));
-  return shorter;
+  check_count("layer map: layers", std::ssize(map), 1, kMostMapLayers, preset);
+  SynthPreset smaller = preset;
+  smaller.config.layers = layers_of(map);
+  return smaller;
+}
+
+SynthPreset with_experts(const SynthPreset& preset, int64_t experts) {
+  check_count("experts", experts, preset.config.experts_per_token, preset.config.experts, preset);
+  SynthPreset smaller = preset;
+  smaller.config.experts = experts;
+  return smaller;
+}
+
+SynthPreset with_vocabulary(const SynthPreset& preset, int64_t tokens) {
+  constexpr int64_t kSingleBytes = 256;  // every vocabulary has them
+  check_count("vocabulary", tokens, kSingleBytes + preset.special_tokens, preset.config.vocab_size,
+              preset);
+  SynthPreset smaller = preset;
+  smaller.config.vocab_size = tokens;
+  return completed(std::move(smaller));
 }
 
 }  // namespace k3

@@ -37,7 +37,17 @@ std::span<const SynthPreset> synth_presets();
 // The preset of that name. Throws Error, naming all, when there is none.
 const SynthPreset& find_synth_preset(std::string_view name);
 
-// The preset with its first `layers` layers only. Throws Error when it has fewer, or for 0.
+// A preset made smaller; what is left keeps its widths. Each throws Error for what the preset
+// cannot become.
+//
+// Its first `layers` layers only.
 SynthPreset with_layers(const SynthPreset& preset, int64_t layers);
+// Other layers: a letter each, as census prints them. K is KDA, M is MLA, lower case has a dense
+// FFN; those come first.
+SynthPreset with_layer_map(const SynthPreset& preset, std::string_view map);
+// The first `experts` experts of each layer only, but no fewer than a token uses.
+SynthPreset with_experts(const SynthPreset& preset, int64_t experts);
+// The first tokens and the special ones, `tokens` in all.
+SynthPreset with_vocabulary(const SynthPreset& preset, int64_t tokens);
 
 }  // namespace k3

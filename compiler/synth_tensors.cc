@@ -14,8 +14,6 @@
 #include "compiler/synth_tensors.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <iterator>
 #include <span>
 #include <utility>
@@ -49,7 +47,7 @@ SynthTensor make_tensor(const std::string& stem, const TensorRow& row, const Syn
   tensor.name = stem + std::string(row.name);
   tensor.kind = row.name;
   tensor.dtype = row.dtype;
-  tensor.shape = shape_of(row.shape, preset.config);
+  tensor.shape = stored_shape(row.shape, preset.config);
   tensor.used_entries = tensor.entries();
   if (row.shape[0] == Width::kKdaHeadsPadded) tensor.shape = Shape({preset.a_log_entries});
   return tensor;
@@ -57,7 +55,7 @@ SynthTensor make_tensor(const std::string& stem, const TensorRow& row, const Syn
 
 void add_experts(std::vector<SynthTensor>& tensors, const std::string& stem,
                  const SynthPreset& preset) {
-  const auto rows = kimi_k3_expert_rows(is_k3(preset) ? Format::kMxfp4 : Format::kBf16);
+  const auto rows = expert_rows(is_k3(preset) ? Format::kMxfp4 : Format::kBf16);
   for (int64_t e = 0; e < preset.config.experts; ++e) {
     const std::string expert = stem + "block_sparse_moe.experts." + std::to_string(e) + '.';
     for (const ExpertRow& row : rows) {
@@ -65,11 +63,17 @@ void add_experts(std::vector<SynthTensor>& tensors, const std::string& stem,
       tensor.name = expert + std::string(row.name);
       tensor.kind = row.name;
       tensor.dtype = row.dtype;
-      tensor.shape = shape_of(row.shape, preset.config);
+      tensor.shape = stored_shape(row.shape, preset.config);
       tensor.used_entries = tensor.entries();
       tensors.push_back(std::move(tensor));
     }
   }
+}
+
+std::string zero_padded(int64_t number, size_t digits) {
+  std::string text = std::to_string(number);
+  if (text.size() < digits) text.insert(0, digits - text.size(), '0');
+  return text;
 }
 
 void sort_by_name(std::vector<SynthTensor>& tensors) {
@@ -130,10 +134,7 @@ void SynthShards::cut_by_size() {
 }
 
 std::string SynthShards::file_name(int64_t shard) const {
-  std::array<char, 64> name{};
-  std::snprintf(name.data(), name.size(), "model-%05lld-of-%06lld.safetensors",
-                static_cast<long long>(shard + 1), static_cast<long long>(count()));
-  return name.data();
+  return "model-" + zero_padded(shard + 1, 5) + "-of-" + zero_padded(count(), 6) + ".safetensors";
 }
 
 int64_t SynthShards::shard_of(int64_t tensor) const {

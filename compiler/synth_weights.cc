@@ -65,13 +65,13 @@ constexpr std::array kRecipes = {
     Recipe{"norm.weight", Filling::kVector, 1, 0.06f},
     Recipe{"norm0.weight", Filling::kVector, 1, 0.06f},
     Recipe{"norm1.weight", Filling::kVector, 1, 0.06f},
-    // Routed experts, packed or not.
-    Recipe{"w1.weight", Filling::kMatrix, 1},
-    Recipe{"w2.weight", Filling::kMatrix, 1},
-    Recipe{"w3.weight", Filling::kMatrix, 1},
-    Recipe{"w1.weight_packed", Filling::kMatrix, 1},
-    Recipe{"w2.weight_packed", Filling::kMatrix, 1},
-    Recipe{"w3.weight_packed", Filling::kMatrix, 1},
+    // Routed experts, packed or not. At K3's widths 1.4 gives the released experts' scales.
+    Recipe{"w1.weight", Filling::kMatrix, 1.4f},
+    Recipe{"w2.weight", Filling::kMatrix, 1.4f},
+    Recipe{"w3.weight", Filling::kMatrix, 1.4f},
+    Recipe{"w1.weight_packed", Filling::kMatrix, 1.4f},
+    Recipe{"w2.weight_packed", Filling::kMatrix, 1.4f},
+    Recipe{"w3.weight_packed", Filling::kMatrix, 1.4f},
 };
 
 constexpr MatrixCharacter kTrunkCharacter = {.rank = 16,
@@ -214,6 +214,7 @@ std::vector<SynthPiece> cut_into_pieces(std::span<const SynthTensor> tensors) {
       continue;
     }
     const int64_t row_bytes = tensors[i].bytes() / rows;
+    K3_CHECK(row_bytes > 0);
     const int64_t step = std::max<int64_t>(1, kPieceBytes / row_bytes);
     for (int64_t row = 0; row < rows; row += step) {
       const int64_t count = std::min(step, rows - row);

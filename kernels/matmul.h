@@ -1,10 +1,10 @@
 // y = W x for every format: the one product behind all projections, shared experts and the head.
 //
-// Integer formats (int8, ternary, ternary2, mxfp4) read the activations as int16 codes and add integers, so neither
-// order nor tiling can change a bit; one fixed sequence of double multiplications ends a row. Float
-// formats (bf16, f32) read the float activations: a product of two floats has at most 48 bits, so
-// it is exact in double and a fused multiply-add gives the same bits as a product and a sum; the
-// sum runs in the order of lane_sum.h.
+// Integer formats (int8, ternary, ternary2, mxfp4) read the activations as int16 codes and add
+// integers, so neither order nor tiling can change a bit; one fixed sequence of double
+// multiplications ends a row. Float formats (bf16, f32) read the float activations: a product of
+// two floats has at most 48 bits, so it is exact in double and a fused multiply-add gives the same
+// bits as a product and a sum; the sum runs in the order of lane_sum.h.
 //
 // exact_row_sum and exact_output are the contract. `reference` keeps float activations and adds
 // doubles in index order. With n = cols, the true sum S, M = sum |w x| and

@@ -7,7 +7,8 @@
 // hosts, in any order. An expert is cut into bands of 256 inner values (schema/layout.h), which is
 // what a device may own. For one band:
 //   1. g = w1 z, u = w3 z, as matmul.h says; for mxfp4 z was quantized once for all experts.
-//   2. h = glu(g, u) in float (activation.h); for mxfp4 the band's h is quantized on its own.
+//   2. h = glu(g, u) in float (activation.h), NaN where SiLU passes kLargestSiluActivation; for
+//      mxfp4 the band's h is quantized on its own.
 //   3. s = the row sum of w2's columns of the band with h (mxfp4: an int64 as double; bf16, f32: 32
 //      lanes), and t = rint(s * p_j * 2^k), two double multiplications in that order, where
 //      k = F for bf16 and f32, and least exponent of w2 - 128 + step exponent of h + F for mxfp4.
@@ -16,7 +17,8 @@
 //
 // A term that is NaN (because z, h, p or a weight is) or larger than 2^62 has no integer; its
 // output is then NaN, whatever else is added. The flag beside each sum only ever falls, so it is as
-// free of order as the sum. F is chosen so that the sums of a finite K3 stay below 2^62.
+// free of order as the sum. F is chosen so that sums of activations within their bound, SiTU's own
+// or the one that step 2 gives SiLU, stay below 2^62.
 //
 // Distance from `reference` (float activations, double sums) with SiTU, A = situ_beta, h = G U with
 // G = A tanh(g / A) sigmoid(g) and U = B tanh(u / B):
@@ -60,6 +62,13 @@ struct ExpertWeights {
 
 inline GluRule glu_rule(const RoutedExpertsShape& shape) {
   return {shape.activation, shape.situ_beta, shape.situ_linear_beta};
+}
+
+// Step 2's limit: `h`, or NaN when SiLU brought it beyond what F allows for.
+K3_HOST_DEVICE inline float exact_held_activation(Activation activation, float h) {
+  const bool held =
+      activation == Activation::kSitu || fabs(static_cast<double>(h)) <= kLargestSiluActivation;
+  return held ? h : std::numeric_limits<float>::quiet_NaN();
 }
 
 inline MatrixView view_expert_part(const RoutedExpertsShape& shape, const ExpertWeights& expert,
@@ -106,7 +115,8 @@ inline void exact_add_band(const RoutedExpertsShape& shape, const ExpertWeights&
   for (int64_t i = 0; i < w1.rows; ++i) {
     const float gate = exact_output(w1, i, exact_row_sum(w1, i, z), z.step);
     const float up = exact_output(w3, i, exact_row_sum(w3, i, z), z.step);
-    h[static_cast<size_t>(i)] = exact_glu(glu_rule(shape), gate, up);
+    h[static_cast<size_t>(i)] =
+        exact_held_activation(shape.activation, exact_glu(glu_rule(shape), gate, up));
   }
   std::array<int16_t, kBandInner> codes;
   ActivationVector hidden{.values = h.data(), .codes = codes.data(), .step = {}};

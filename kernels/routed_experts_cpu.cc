@@ -73,6 +73,7 @@ void compute_hidden_band(Batch& batch, const ExpertVisits& group, int64_t band) 
           }
           float* h = batch.hidden.empty() ? gate.data() : batch.hidden_at(slots[v], band);
           glu(glu_rule(shape), gate.data(), up.data(), width, h);
+          for (int64_t i = 0; i < width; ++i) h[i] = exact_held_activation(shape.activation, h[i]);
           batch.hidden_parts.set(batch.part_index(slots[v], band), h, width);
         }
       });

@@ -34,9 +34,9 @@ std::string format_sources(const Model& model) {
   };
   for (const TrunkTensor& tensor : model.trunk) add(tensor.name, tensor.source);
 
-  constexpr std::array<const char*, 6> kPacked = {
-      "w1.weight_packed", "w1.weight_scale",  "w2.weight_packed",
-      "w2.weight_scale",  "w3.weight_packed", "w3.weight_scale"};
+  constexpr std::array<const char*, 6> kPacked = {"w1.weight_packed", "w1.weight_scale",
+                                                  "w2.weight_packed", "w2.weight_scale",
+                                                  "w3.weight_packed", "w3.weight_scale"};
   constexpr std::array<const char*, 3> kPlain = {"w1.weight", "w2.weight", "w3.weight"};
   for (const Bank& bank : model.banks) {
     const std::string layer =
@@ -94,7 +94,9 @@ void assign_offsets(Model& model, PassContext& context) {
   context.results.reports = {
       compress_report(kDecisionsReport, format_decisions(context.results.decisions)),
       compress_report(kSourcesReport, format_sources(model)),
-      {kSourceHashesReport, std::vector<std::byte>(static_cast<size_t>(hash_bytes)), hash_bytes,
+      {kSourceHashesReport,
+       std::vector<std::byte>(static_cast<size_t>(hash_bytes)),
+       hash_bytes,
        {}}};
   for (PlannedReport& report : context.results.reports) {
     place(report.extent, static_cast<int64_t>(report.stored.size()));

@@ -30,8 +30,7 @@ void check_tensor(const TrunkTensor& tensor, Problems& problems) {
       problems.add("tensor ", tensor.name, ": is to be ", format, ", but must stay as it is");
     }
     if (tensor.shape.rank() != 2) {
-      problems.add("tensor ", tensor.name, ": is to be ", format, ", but has shape ",
-                   tensor.shape);
+      problems.add("tensor ", tensor.name, ": is to be ", format, ", but has shape ", tensor.shape);
     }
   } else if (tensor.format != *lossless) {
     problems.add("tensor ", tensor.name, ": is ", dtype_name(tensor.dtype), " and is to be ",

@@ -11,7 +11,8 @@ namespace k3 {
 
 // What becomes of a matrix that may be quantized.
 enum class Precision : uint8_t {
-  kSource,  // f32 or bf16 as in the checkpoint; the flag calls it bf16, which it is in every release
+  kSource,  // f32 or bf16 as in the checkpoint; the flag calls it bf16, which it is in every
+            // release
   kInt8,
   // By rounding, without training: the formats for a trunk that must be small.
   kTernary,

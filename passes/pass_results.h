@@ -29,7 +29,7 @@ struct PassResults {
   std::vector<PassRecord> passes;  // in the order run
   std::vector<PlannedReport> reports;
   std::vector<std::string> notes;  // sentences that compile prints below its table
-  int64_t data_end_bytes = 0;  // where the last extent ends and the index may start; 0: not yet
+  int64_t data_end_bytes = 0;      // where the last extent ends and the index may start; 0: not yet
 };
 
 }  // namespace k3

@@ -20,8 +20,7 @@ constexpr std::array<Pass, 5> kPasses = {{
 
     // From here on the counts of the source are in the provenance, whatever is left out later.
 
-    {"ternary_trunk", "choose the format of every trunk tensor and of the head",
-     choose_formats},
+    {"ternary_trunk", "choose the format of every trunk tensor and of the head", choose_formats},
 
     // From here on no format changes: every extent's size is known up to which experts are kept.
 
@@ -46,7 +45,7 @@ std::span<const Pass> passes() {
 }
 
 PassResults run_pipeline(Model& model, const Options& options, Progress& progress,
-                  std::string_view stop_after) {
+                         std::string_view stop_after) {
   PassResults results;
   for (const Pass& pass : kPasses) {
     const auto started = std::chrono::steady_clock::now();

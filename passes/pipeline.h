@@ -19,6 +19,6 @@ std::span<const Pass> passes();
 // Error when a pass found problems, after every one of them went out as a line of progress (or
 // stands in the message when there is one).
 PassResults run_pipeline(Model& model, const Options& options, Progress& progress,
-                  std::string_view stop_after = {});
+                         std::string_view stop_after = {});
 
 }  // namespace k3

@@ -8,8 +8,8 @@
 
 namespace k3 {
 
-// Whether a tensor may leave its source precision. The importer marks the trunk's matrices; the head
-// may too, but only by its own option, so it is not among them.
+// Whether a tensor may leave its source precision. The importer marks the trunk's matrices; the
+// head may too, but only by its own option, so it is not among them.
 inline bool may_be_quantized(const TrunkTensor& tensor) {
   return tensor.may_quantize || tensor.family == Family::kHead;
 }

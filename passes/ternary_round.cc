@@ -6,9 +6,9 @@
 // the path is the optimum. With the weights sorted once, the steps of each j come in that same
 // order, and the path is a merge of as many lists as there are codes.
 //
-// A stored scale is row_scale x multiplier, and a multiplier has 256 values. The row's largest scale
-// gets 255; the other blocks take the better of the two multipliers around their scale, judged with
-// the codes rounded anew, which is what the reader will multiply.
+// A stored scale is row_scale x multiplier, and a multiplier has 256 values. The row's largest
+// scale gets 255; the other blocks take the better of the two multipliers around their scale,
+// judged with the codes rounded anew, which is what the reader will multiply.
 #include "passes/ternary_round.h"
 
 #include <algorithm>

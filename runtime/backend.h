@@ -54,13 +54,8 @@ class Backend {
                               int64_t k, const float* z, int64_t tokens, float* u) = 0;
 };
 
-// "reference": float activations and double sums in index order, for comparison with goldens.
-std::unique_ptr<Backend> make_reference_backend();
-
-// "cpu": the exact numerics on all cores.
-std::unique_ptr<Backend> make_cpu_backend();
-
-// The backend of that name. Throws Error that lists the names there are.
+// The backend of that name: "cpu" (the exact numerics) or "reference" (float activations and double
+// sums in index order, for comparison with goldens). Throws Error that lists the names there are.
 std::unique_ptr<Backend> make_backend(std::string_view name);
 
 }  // namespace k3

@@ -64,6 +64,10 @@ std::function<void()> add_run(CLI::App& app) {
   auto options = std::make_shared<RunOptions>();
   auto ids = std::make_shared<std::string>();
   add_load_flags(app, options->load);
+  app.add_option("--layers", options->load.layers,
+                 "Run the first N layers only, then output mix, norm and head: another model, for "
+                 "trying real dimensions; the other layers are not read")
+      ->type_name("N");
   auto* prompt = app.add_option("-p,--prompt", options->prompt, "Text to continue");
   auto* file =
       app.add_option("--prompt-file", options->prompt_path, "File with the text to continue");

@@ -140,8 +140,9 @@ class Bootstrap {
   const EvalOptions& options_;
 };
 
-double quantile(std::vector<double> sorted, double share) {
-  const auto rank = static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5);
+double quantile(const std::vector<double>& sorted, double share) {
+  const auto rank =
+      static_cast<size_t>(std::lround(share * static_cast<double>(sorted.size() - 1)));
   return sorted[rank];
 }
 

@@ -14,12 +14,17 @@ uint64_t key_of(int64_t layer, int32_t slot) {
 
 }  // namespace
 
-ExpertCache::ExpertCache(const PackReader& pack, int64_t budget_bytes, bool check_hashes)
+ExpertCache::ExpertCache(const PackReader& pack, int64_t layers, int64_t budget_bytes,
+                         bool check_hashes)
     : pack_(pack), check_hashes_(check_hashes) {
+  const std::vector<PackBank>& all = pack.index().content.banks;  // by ascending layer
+  const auto end = std::find_if(all.begin(), all.end(),
+                                [layers](const PackBank& bank) { return bank.layer >= layers; });
+  const std::span<const PackBank> banks(all.begin(), end);
   int64_t total_bytes = 0;
   int64_t largest_bytes = 0;
   int64_t count = 0;
-  for (const PackBank& bank : pack.index().content.banks) {
+  for (const PackBank& bank : banks) {
     for (const PackExpert& expert : bank.experts) {
       total_bytes += expert.extent.length_bytes;
       largest_bytes = std::max(largest_bytes, expert.extent.length_bytes);
@@ -34,7 +39,7 @@ ExpertCache::ExpertCache(const PackReader& pack, int64_t budget_bytes, bool chec
   all_resident_ = total_bytes <= budget_bytes;
   capacity_ = all_resident_ ? count : budget_bytes / largest_bytes;
   if (!all_resident_) return;
-  for (const PackBank& bank : pack.index().content.banks) {
+  for (const PackBank& bank : banks) {
     for (size_t slot = 0; slot < bank.experts.size(); ++slot) {
       const auto position = static_cast<int32_t>(slot);
       load(bank, position, key_of(bank.layer, position));

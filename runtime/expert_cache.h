@@ -25,8 +25,9 @@ struct ExpertCacheStatistics {
 
 class ExpertCache {
  public:
-  // Throws Error when `budget_bytes` cannot hold the experts that one token asks of one layer.
-  ExpertCache(const PackReader& pack, int64_t budget_bytes, bool check_hashes);
+  // For the banks of the first `layers` layers. Throws Error when `budget_bytes` cannot hold the
+  // experts that one token asks of one layer.
+  ExpertCache(const PackReader& pack, int64_t layers, int64_t budget_bytes, bool check_hashes);
 
   bool all_resident() const { return all_resident_; }
   int64_t capacity_experts() const { return capacity_; }  // that can be held at the same time

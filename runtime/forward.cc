@@ -248,6 +248,7 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
                                  ForwardObserver* observer) {
   Buffers& b = buffers_;
   const float* x = b.normed.data();
+  const int64_t d = config_.hidden_size;
   const auto experts = static_cast<int64_t>(w.source_ids.size());
   const RouterRule rule{.experts_per_token = config_.experts_per_token,
                         .renormalize = config_.renormalize,
@@ -274,13 +275,17 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
     backend_.rms_norm(b.routed.data(), w.norm, tokens, config_.expert_width(),
                       config_.rms_norm_epsilon, b.routed.data());
   }
-  mlp(w.shared, tokens, x, b.shared.data());
   const float* routed = b.routed.data();
   if (config_.latent_size.has_value()) {
     backend_.matmul(w.up_proj, b.routed.data(), tokens, b.branch.data());
     routed = b.branch.data();
   }
-  backend_.add(routed, b.shared.data(), tokens * config_.hidden_size, b.branch.data());
+  if (config_.shared_experts == 0) {
+    if (routed != b.branch.data()) std::copy_n(routed, tokens * d, b.branch.data());
+    return;
+  }
+  mlp(w.shared, tokens, x, b.shared.data());
+  backend_.add(routed, b.shared.data(), tokens * d, b.branch.data());
 }
 
 // routed [tokens, l] = the weighted sum of the chosen experts of z [tokens, l], in groups of tokens

@@ -35,13 +35,27 @@ const LoadOptions& checked(const LoadOptions& options) {
   return options;
 }
 
+ModelConfig config_to_run(const PackReader& pack, const LoadOptions& options) {
+  ModelConfig config = pack.config();
+  if (!options.layers) return config;
+  const auto most = static_cast<int64_t>(config.layers.size());
+  if (*options.layers < 1 || *options.layers > most) {
+    throw Error("--layers is ", *options.layers, ", expected 1 to ", most, ", which ", pack.path(),
+                " has");
+  }
+  config.layers.resize(static_cast<size_t>(*options.layers));
+  return config;
+}
+
 }  // namespace
 
 LoadedModel::LoadedModel(const LoadOptions& options)
     : pack_(checked(options).pack_path),
+      config_(config_to_run(pack_, options)),
       tokenizer_(load_tokenizer(pack_)),
-      weights_(pack_, options.verify),
-      experts_(pack_, expert_budget_bytes(options), options.verify),
+      weights_(pack_, config_, options.verify),
+      experts_(pack_, static_cast<int64_t>(config_.layers.size()), expert_budget_bytes(options),
+               options.verify),
       backend_(make_backend(options.backend)),
       forward_(weights_, experts_, *backend_, options.chunk_tokens) {
   if (!options.verify || !experts_.all_resident()) return;

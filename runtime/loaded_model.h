@@ -20,16 +20,19 @@ struct LoadOptions {
   std::string backend = "cpu";
   int64_t chunk_tokens = 64;                   // most tokens that pass the layers together
   std::optional<double> expert_cache_gb = {};  // empty: what memory allows
+  std::optional<int64_t> layers = {};  // run the first so many only: another model; empty: all
   bool verify = true;  // check hashes: of the trunk now, of an expert when it is read
 };
 
 class LoadedModel {
  public:
   // Frame, index and trunk are checked at once; so is every other byte when the whole pack is held
-  // in memory. Otherwise each expert is checked when it is fetched. Throws Error.
+  // in memory. Otherwise each expert is checked when it is fetched. Of layers that do not run
+  // nothing is read. Throws Error.
   explicit LoadedModel(const LoadOptions& options);
 
   const PackReader& pack() const { return pack_; }
+  const ModelConfig& config() const { return config_; }  // the pack's, with the layers that run
   const Weights& weights() const { return weights_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
   Backend& backend() { return *backend_; }
@@ -38,6 +41,7 @@ class LoadedModel {
 
  private:
   PackReader pack_;
+  ModelConfig config_;
   Tokenizer tokenizer_;
   Weights weights_;
   ExpertCache experts_;

@@ -55,6 +55,7 @@ void write_json(const Generation& generation, std::span<const int32_t> prompt,
   json.member("prefill_seconds", generation.prefill_seconds);
   json.member("decode_seconds", generation.decode_seconds);
   json.member("backend", backend);
+  json.member("layers", std::ssize(model.config().layers));
   json.member("pack_payload_xxh3", hex_digits(model.pack().payload_xxh3()));
   json.end_object();
   out << '\n';
@@ -66,18 +67,17 @@ void run(const RunOptions& options, std::ostream& out) {
   LoadedModel model(options.load);
   const uint64_t payload = model.pack().payload_xxh3();
   const bool continues = !options.load_state_path.empty();
-  SequenceState state = continues
-                            ? load_state(model.pack().config(), payload, options.load_state_path)
-                            : SequenceState(model.pack().config());
+  SequenceState state = continues ? load_state(model.config(), payload, options.load_state_path)
+                                  : SequenceState(model.config());
   const auto first_position = static_cast<size_t>(state.positions());
   const std::vector<int32_t> prompt = prompt_ids(options, model.tokenizer(), continues);
 
   GenerateOptions generate_options = options.generate;
-  generate_options.end_ids.push_back(static_cast<int32_t>(model.pack().config().eos_token_id));
+  generate_options.end_ids.push_back(static_cast<int32_t>(model.config().eos_token_id));
   if (const auto end = end_of_message_id(model.tokenizer()))
     generate_options.end_ids.push_back(*end);
 
-  Dump dump(model.pack().config());
+  Dump dump(model.config());
   const Generation generation = generate(
       model.forward(), state, model.tokenizer(), prompt, generate_options,
       [&](std::string_view text) {
@@ -88,7 +88,7 @@ void run(const RunOptions& options, std::ostream& out) {
     dump.write(options.dump_path, std::span(state.ids).subspan(first_position));
   }
   if (!options.save_state_path.empty())
-    save_state(state, model.pack().config(), payload, options.save_state_path);
+    save_state(state, model.config(), payload, options.save_state_path);
   if (options.json) {
     write_json(generation, prompt, model, model.backend().name(), out);
   } else if (!generation.text.empty()) {

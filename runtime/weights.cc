@@ -7,10 +7,9 @@
 
 namespace k3 {
 
-Weights::Weights(const PackReader& pack, bool check_hashes)
-    : pack_(pack), check_hashes_(check_hashes) {
-  const ModelConfig& model = pack.config();
-  const bool residual_mix = model.attention_residual_block.has_value();
+Weights::Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes)
+    : pack_(pack), config_(config), check_hashes_(check_hashes) {
+  const bool residual_mix = config.attention_residual_block.has_value();
   embedding = matrix("model.embed_tokens.weight");
   head = matrix("lm_head.weight");
   final_norm = vector("model.norm.weight");
@@ -18,7 +17,7 @@ Weights::Weights(const PackReader& pack, bool check_hashes)
     output_res_norm = vector("model.output_attn_res_norm.weight");
     output_res_proj = vector("model.output_attn_res_proj.weight");
   }
-  for (size_t i = 0; i < model.layers.size(); ++i) {
+  for (size_t i = 0; i < config.layers.size(); ++i) {
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
     LayerWeights layer;
     layer.input_norm = vector(prefix + "input_layernorm.weight");
@@ -29,18 +28,24 @@ Weights::Weights(const PackReader& pack, bool check_hashes)
       layer.mlp_res_norm = vector(prefix + "mlp_res_norm.weight");
       layer.mlp_res_proj = vector(prefix + "mlp_res_proj.weight");
     }
-    if (model.layers[i].attention == AttentionKind::kKda) {
+    if (config.layers[i].attention == AttentionKind::kKda) {
       layer.kda = load_kda(prefix + "self_attn.");
     } else {
       layer.mla = load_mla(prefix + "self_attn.");
     }
-    if (model.layers[i].ffn == FfnKind::kDense) {
+    if (config.layers[i].ffn == FfnKind::kDense) {
       layer.dense = load_mlp(prefix + "mlp.");
     } else {
       layer.moe = load_moe(prefix + "block_sparse_moe.", static_cast<int64_t>(i));
     }
     layers.push_back(std::move(layer));
   }
+}
+
+int64_t Weights::resident_bytes() const {
+  int64_t bytes = 0;
+  for (const AlignedBytes& part : storage_) bytes += part.size_bytes();
+  return bytes;
 }
 
 KdaWeights Weights::load_kda(const std::string& prefix) {
@@ -99,7 +104,7 @@ MoeWeights Weights::load_moe(const std::string& prefix, int64_t layer) {
     moe.up_proj = matrix(prefix + "routed_expert_up_proj.weight");
   }
   if (config().latent_norm) moe.norm = vector(prefix + "routed_expert_norm.weight");
-  moe.shared = load_mlp(prefix + "shared_experts.");
+  if (config().shared_experts > 0) moe.shared = load_mlp(prefix + "shared_experts.");
   moe.bank = pack_.bank(layer);
   for (const PackExpert& expert : moe.bank->experts) {
     moe.source_ids.push_back(static_cast<int32_t>(expert.source_id));

@@ -54,7 +54,7 @@ struct MoeWeights {
   std::vector<int32_t> source_ids;    // [experts]: the checkpoint's numbers
   MatrixView down_proj, up_proj;      // [l, d], [d, l], when the experts work in a latent
   const float* norm = nullptr;        // [l], when latent_norm
-  MlpWeights shared;                  // width shared_experts x expert_intermediate_size
+  MlpWeights shared;                  // width shared_experts x expert_intermediate_size, if any
   const PackBank* bank = nullptr;     // the routed experts, fetched by ExpertCache
 };
 
@@ -72,12 +72,14 @@ struct LayerWeights {
 
 class Weights {
  public:
-  // Reads every tensor but the routed experts. With `check_hashes` each extent's hash is checked on
-  // the way.
-  Weights(const PackReader& pack, bool check_hashes);
+  // Reads every tensor of the layers of `config` and of the model itself, but no routed expert.
+  // `config` is the pack's, or the same with fewer layers, and must outlive this. With
+  // `check_hashes` each extent's hash is checked on the way.
+  Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes);
 
-  const ModelConfig& config() const { return pack_.config(); }
+  const ModelConfig& config() const { return config_; }
   const PackReader& pack() const { return pack_; }
+  int64_t resident_bytes() const;  // of memory that the weights take
 
   MatrixView embedding;                    // [vocab, d]
   MatrixView head;                         // [vocab, d]
@@ -95,6 +97,7 @@ class Weights {
   MoeWeights load_moe(const std::string& prefix, int64_t layer);
 
   const PackReader& pack_;
+  const ModelConfig& config_;
   bool check_hashes_;
   std::vector<AlignedBytes> storage_;
 };

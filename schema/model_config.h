@@ -17,6 +17,12 @@ enum class AttentionKind : uint8_t { kKda = 0, kMla = 1 };
 enum class FfnKind : uint8_t { kDense = 0, kMoe = 1 };
 enum class Activation : uint8_t { kSilu = 0, kSitu = 1 };
 
+// Routed experts are added as integers (schema/README.md, F_L), which takes a bound on activations.
+// SiTU has one; SiLU has none, so one is laid down: an activation beyond it makes its token's
+// outputs NaN, and the runtime stops. It leaves outputs in steps near 2^-36 for weights of a usual
+// size, which is below what float resolves down to outputs of 2^-12.
+inline constexpr double kLargestSiluActivation = 0x1p20;
+
 struct LayerConfig {
   AttentionKind attention = AttentionKind::kKda;
   FfnKind ffn = FfnKind::kMoe;
@@ -71,6 +77,9 @@ struct ModelConfig {
   int64_t eos_token_id = 0;
   int64_t pad_token_id = 0;
 
+  double largest_activation() const {
+    return activation == Activation::kSitu ? situ_beta * situ_linear_beta : kLargestSiluActivation;
+  }
   int64_t expert_width() const { return latent_size.value_or(hidden_size); }
   int64_t shared_intermediate_size() const { return shared_experts * expert_intermediate_size; }
   int64_t kda_width() const { return kda_heads * kda_head_dim; }

@@ -177,8 +177,8 @@ void check_names(const std::vector<Item>& items, const char* what, const std::st
 void check_extents(const PackFrame& frame, const PackIndex& index, const std::string& path) {
   const std::vector<PackExtent> extents = list_extents(frame, index);
   const auto fail = [&](const PackExtent& item, const auto&... parts) {
-    throw Error(path, ": ", describe_extent(index, item), ": extent at ",
-                item.extent.offset_bytes, " + ", item.extent.length_bytes, " ", parts...);
+    throw Error(path, ": ", describe_extent(index, item), ": extent at ", item.extent.offset_bytes,
+                " + ", item.extent.length_bytes, " ", parts...);
   };
   // Each by itself first: one that lies elsewhere would be reported as a hole where it is missing.
   for (const PackExtent& item : extents) {

@@ -54,9 +54,9 @@ class PackReader {
 
   // Reads the whole file: every extent's hash (retired indexes too), every gap's zeros, the least
   // exponents and scale bytes of every expert, codes and padding of every matrix in
-  // blocks160, the content of every compressed item. Collects all faults, one line each; empty when the pack is whole.
-  // `on_progress` gets the bytes done so far. kAroundWeights leaves out tensors and experts, for a
-  // program that reads those through read() anyway.
+  // blocks160, the content of every compressed item. Collects all faults, one line each; empty when
+  // the pack is whole. `on_progress` gets the bytes done so far. kAroundWeights leaves out tensors
+  // and experts, for a program that reads those through read() anyway.
   enum class Scope { kEverything, kAroundWeights };
   std::vector<std::string> verify(const std::function<void(int64_t)>& on_progress = {},
                                   Scope scope = Scope::kEverything) const;

@@ -66,8 +66,8 @@ std::string check_code_rows(const Blocks160& place, int64_t plane, int64_t first
   const auto stride = static_cast<size_t>(place.row_stride_bytes());
   for (size_t row = 0; row * stride < codes.size(); ++row) {
     const auto line = codes.subspan(row * stride, stride);
-    const std::string fault = place.format == Format::kInt8 ? check_int8_row(place, line)
-                                                            : check_trit_row(place, line);
+    const std::string fault =
+        place.format == Format::kInt8 ? check_int8_row(place, line) : check_trit_row(place, line);
     if (fault.empty()) continue;
     const std::string which = place.planes() > 1 ? "plane " + std::to_string(plane) + " " : "";
     return which + "row " + std::to_string(static_cast<size_t>(first_row) + row) + " " + fault;
@@ -154,8 +154,7 @@ class Verifier {
     const std::vector<PackReport>& reports = pack_.index().provenance.reports;
     hash_ = Xxh3Stream();
     std::string fault;
-    if (item.kind == ExtentKind::kTensor &&
-        lies_in_blocks160(content.tensors[item.item].format)) {
+    if (item.kind == ExtentKind::kTensor && lies_in_blocks160(content.tensors[item.item].format)) {
       fault = check_blocks160(content.tensors[item.item]);
     } else if (item.kind == ExtentKind::kExpert) {
       const PackBank& bank = content.banks[item.item];

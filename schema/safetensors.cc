@@ -12,10 +12,10 @@
 #include <optional>
 #include <unordered_map>
 
-#include "schema/name_table.h"
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/json_scanner.h"
+#include "schema/name_table.h"
 #include "schema/printable.h"
 
 namespace k3 {

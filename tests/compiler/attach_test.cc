@@ -75,10 +75,10 @@ TEST_F(Attach, TheSameReceiptIsNotAddedTwice) {
 }
 
 TEST_F(Attach, RefusesAReceiptOfAnotherPack) {
-  const std::string message = refusal(
-      R"({"kind": "k3eval", "version": 1, "pack_payload_xxh3": "0123456789abcdef"})");
-  EXPECT_EQ(message, "was measured on payload 0123456789abcdef, " + pack_ + " has " +
-                         format_hash(payload_));
+  const std::string message =
+      refusal(R"({"kind": "k3eval", "version": 1, "pack_payload_xxh3": "0123456789abcdef"})");
+  EXPECT_EQ(message,
+            "was measured on payload 0123456789abcdef, " + pack_ + " has " + format_hash(payload_));
 }
 
 TEST_F(Attach, RefusesWhatIsNoReceipt) {
@@ -87,8 +87,7 @@ TEST_F(Attach, RefusesWhatIsNoReceipt) {
   EXPECT_EQ(refusal("[]"), "is not a JSON object");
   EXPECT_EQ(refusal("{}"), "kind is missing, expected k3eval");
   EXPECT_EQ(refusal(R"({"kind": "other"})"), "kind is other, expected k3eval");
-  EXPECT_EQ(refusal(R"({"kind": "k3eval", "version": 2})"),
-            "version is 2, this program reads 1");
+  EXPECT_EQ(refusal(R"({"kind": "k3eval", "version": 2})"), "version is 2, this program reads 1");
   EXPECT_NE(refusal(R"({"kind": "k3eval", "version": 1})").find("pack_payload_xxh3 is missing"),
             std::string::npos);
   EXPECT_EQ(refusal(R"({"kind": "k3eval", "kind": "k3eval"})"), "has the key kind twice");

@@ -198,6 +198,21 @@ TEST(Encode, Bf16ExpertsGoThroughTheSameBands) {
   EXPECT_EQ(pack.bank(1)->fixed_point, fixed_point_for(tiny_config(), bound));
 }
 
+TEST(Encode, NamesAnExpertWhoseW2BoundsNothing) {
+  for (const bool left_out : {false, true}) {
+    TinySource source(Format::kBf16);
+    Bank& bank = source.model.banks[0];
+    const Source w2 = bank.experts[3].sources[1];
+    store_little_endian(encode_bf16(std::nanf("")), &source.bytes_of(w2)[2 * 300]);
+    if (left_out) {
+      bank.left_out.push_back(bank.experts[3]);
+      bank.experts.pop_back();
+    }
+    EXPECT_NE(failure(source).find("layer 1: expert 3.w2: has a weight that is NaN or infinite"),
+              std::string::npos);
+  }
+}
+
 TEST(Encode, SourceHashesAreStoredInOrder) {
   const TempFolder folder;
   TinySource source;
@@ -235,7 +250,8 @@ TEST(Encode, NamesAWeightThatNoIntegerFormatCanHold) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     TinySource source;
     TrunkTensor& tensor = source.tensor("model.layers.0.mlp.up_proj.weight");
-    store_little_endian(encode_bf16(bad), &source.bytes_of(tensor.source)[2 * (5 * 32 + 7)]);
+    store_little_endian(encode_bf16(bad),
+                        &source.bytes_of(tensor.source)[size_t{2} * (5 * 32 + 7)]);
     EXPECT_NE(failure(source, int8_options())
                   .find("tensor model.layers.0.mlp.up_proj.weight: weight at row 5, column 7 is "),
               std::string::npos);
@@ -253,7 +269,8 @@ TEST(Encode, NamesAScaleThatNoKernelCanUse) {
     // w2: row 3, group 1 of 9.
     source.bytes_of(expert.sources[3])[3 * 9 + 1] = static_cast<std::byte>(scale);
     if (zero_codes) {
-      for (std::byte& byte : source.bytes_of(expert.sources[2]).subspan((3 * 9 + 1) * 16, 16)) {
+      for (std::byte& byte :
+           source.bytes_of(expert.sources[2]).subspan(size_t{16} * (3 * 9 + 1), 16)) {
         byte = std::byte{0x80};
       }
     }

@@ -6,7 +6,6 @@
 
 #include "schema/formats/bf16.h"
 #include "schema/little_endian.h"
-#include "tests/thrown_message.h"
 #include "tests/tiny_pack.h"
 
 namespace k3 {
@@ -36,10 +35,13 @@ TEST(FixedPoint, AtAPowerOfTwoTheBoundIsStrict) {
   EXPECT_EQ(fixed_point_for(config, 1.0), 55);  // 64 x 2^55 = 2^61; 2^62 would not be below 2^62
 }
 
-TEST(FixedPoint, WithoutABoundOnTheActivationThereIsNone) {
+TEST(FixedPoint, SiluIsGivenABoundOf2To20) {
   ModelConfig config = tiny_config();
   config.activation = Activation::kSilu;
-  EXPECT_NE(thrown_message([&] { fixed_point_for(config, 1.0); }).find("silu"), std::string::npos);
+  EXPECT_EQ(fixed_point_for(config, 1.0), 41);  // 2^20 x 2^41 = 2^61
+  // Row sums of 20, weights that add up to 2.446: steps of 2^-36.
+  config.routed_scaling_factor = 2.446;
+  EXPECT_EQ(fixed_point_for(config, 20.0), 36);
 }
 
 TEST(RowBound, TakesTheLargestRowOfScalesAtFullMagnitude) {
@@ -54,6 +56,15 @@ TEST(RowBound, OfBf16IsTheSumOfMagnitudes) {
   const float values[4] = {1.0f, -2.0f, -0.5f, 0.25f};
   for (size_t i = 0; i < 4; ++i) store_little_endian(encode_bf16(values[i]), &weights[2 * i]);
   EXPECT_EQ(row_bound_bf16(weights, 2), 3.0);
+}
+
+TEST(RowBound, OfBf16IsNotFiniteWhenAWeightIsNot) {
+  for (const float bad : {std::nanf(""), -HUGE_VALF}) {
+    std::vector<std::byte> weights(12);
+    store_little_endian(encode_bf16(bad), &weights[4]);
+    store_little_endian(encode_bf16(7.0f), &weights[8]);
+    EXPECT_FALSE(std::isfinite(row_bound_bf16(weights, 3)));
+  }
 }
 
 }  // namespace

@@ -21,10 +21,9 @@ namespace fs = std::filesystem;
 // The tiny pack's bytes through a PackWriter, up to but without finish().
 struct Writing {
   TinyPack tiny;
-  std::vector<std::byte> index = encode_index(encode_content(tiny.index.content),
-                                              tiny.index.provenance, {}, {});
-  int64_t index_offset =
-      align_up(static_cast<int64_t>(tiny.data.size()), kExtentAlignment);
+  std::vector<std::byte> index =
+      encode_index(encode_content(tiny.index.content), tiny.index.provenance, {}, {});
+  int64_t index_offset = align_up(static_cast<int64_t>(tiny.data.size()), kExtentAlignment);
   PackWriter writer;
 
   explicit Writing(const std::string& path)
@@ -92,9 +91,9 @@ TEST(PackWriter, AKilledProgramsNeighbourIsReplacedARunningOnesIsNot) {
 
 TEST(PackWriter, AFolderThatIsMissingIsNamed) {
   const TempFolder folder;
-  EXPECT_EQ(thrown_message([&] { Writing writing(folder.path("none/out.k3pack")); }),
-            folder.path("none/out.k3pack.unfinished") +
-                ": cannot create: No such file or directory");
+  EXPECT_EQ(
+      thrown_message([&] { Writing writing(folder.path("none/out.k3pack")); }),
+      folder.path("none/out.k3pack.unfinished") + ": cannot create: No such file or directory");
 }
 
 TEST(PackWriter, ASignalRemovesTheNeighbourAndEndsTheProcess) {

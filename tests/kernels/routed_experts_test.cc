@@ -382,6 +382,32 @@ TEST(RoutedExpertsCpu, ANonFiniteInputStaysWithItsToken) {
   }
 }
 
+TEST(RoutedExpertsExact, SiluIsHeldTo2To20AndSituIsNot) {
+  EXPECT_EQ(exact_held_activation(Activation::kSilu, -0x1p20F), -0x1p20F);
+  EXPECT_TRUE(std::isnan(exact_held_activation(Activation::kSilu, 0x1.000002p20F)));
+  EXPECT_TRUE(std::isnan(exact_held_activation(Activation::kSilu, -HUGE_VALF)));
+  EXPECT_EQ(exact_held_activation(Activation::kSitu, 0x1p21F), 0x1p21F);
+}
+
+TEST(RoutedExpertsCpu, AnActivationThatIsNotHeldMakesItsTokensOutputsNan) {
+  Random random(12);
+  for (const Format format : {Format::kMxfp4, Format::kBf16}) {
+    Bank bank(random, format, 64, 288, 3);
+    bank.shape.activation = Activation::kSilu;
+    const Batch clean(random, bank, 3, 2);
+    Batch large = clean;
+    for (size_t i = 64; i < 128; ++i) large.z[i] *= 1e6F;
+    const std::vector<float> want = run(cpu::routed_experts, bank.shape, clean);
+    const std::vector<float> u = run(cpu::routed_experts, bank.shape, large);
+    for (size_t r = 0; r < 64; ++r) {
+      EXPECT_EQ(u[r], want[r]);
+      EXPECT_TRUE(std::isnan(u[64 + r]));
+      EXPECT_EQ(u[128 + r], want[128 + r]);
+    }
+    expect_exact_bits_on_every_target(bank.shape, large);
+  }
+}
+
 TEST(RoutedExpertsCpu, ThreadsDoNotChangeBits) {
   Random random(11);
   const Bank bank(random, Format::kMxfp4, 320, 544, 6);

@@ -7,6 +7,7 @@
 
 #include "runtime/loaded_model.h"
 #include "runtime/text_input.h"
+#include "tests/runtime/packs.h"
 #include "tests/safetensors_file.h"
 
 namespace k3 {
@@ -64,10 +65,15 @@ TEST_P(HeldOut, CpuPredictsWhatReferencePredicts) {
 INSTANTIATE_TEST_SUITE_P(Texts, HeldOut, testing::Values("prose", "lexicon", "code"),
                          [](const auto& instance) { return std::string(instance.param); });
 
-TEST(Evaluate, APackIsAtNoDistanceFromItself) {
-  LoadedModel one({.pack_path = kPack});
-  LoadedModel two({.pack_path = kPack});
-  EvalText text{.name = "twice", .xxh3 = 0, .documents = {{2032, 84, 263}, {2032, 402, 291, 77}}};
+class EveryPack : public testing::TestWithParam<const char*> {
+ protected:
+  std::string path_ = test::pack_path(GetParam());
+};
+
+TEST_P(EveryPack, IsAtNoDistanceFromItself) {
+  LoadedModel one({.pack_path = path_});
+  LoadedModel two({.pack_path = path_});
+  EvalText text{.name = "twice", .xxh3 = 0, .documents = {{932, 84, 263}, {932, 402, 291, 77}}};
   const EvalResult result = evaluate(one.forward(), &two.forward(), text, {}, [](auto) {});
   EXPECT_EQ(result.windows, 1);
   EXPECT_EQ(result.positions, 6);
@@ -78,9 +84,9 @@ TEST(Evaluate, APackIsAtNoDistanceFromItself) {
   EXPECT_EQ(result.nll.mean, result.comparison->other_nll.mean);
 }
 
-TEST(Evaluate, TheWindowsLastPositionPredictsTheFirstTokenOfTheNext) {
-  LoadedModel model({.pack_path = kPack});
-  const std::vector<int32_t> ids = {2032, 84, 263, 402, 291, 77, 310};
+TEST_P(EveryPack, PredictsTheFirstTokenOfTheNextWindowAtTheLastPositionOfOne) {
+  LoadedModel model({.pack_path = path_});
+  const std::vector<int32_t> ids = {932, 84, 263, 402, 291, 77, 310};
   const EvalText text{.name = "text", .xxh3 = 0, .documents = {ids}};
   const EvalResult result =
       evaluate(model.forward(), nullptr, text, {.window_tokens = 3}, [](auto) {});
@@ -88,7 +94,7 @@ TEST(Evaluate, TheWindowsLastPositionPredictsTheFirstTokenOfTheNext) {
 
   double sum = 0;
   for (size_t begin : {0, 3}) {
-    SequenceState state(model.pack().config());
+    SequenceState state(model.config());
     for (size_t t = begin; t < begin + 3; ++t) {
       model.forward().run({&ids[t], 1}, state);
       double total = 0;
@@ -99,6 +105,8 @@ TEST(Evaluate, TheWindowsLastPositionPredictsTheFirstTokenOfTheNext) {
   }
   EXPECT_NEAR(result.nll.mean, sum / 6, 1e-12);
 }
+
+K3_FOR_EVERY_PACK(EveryPack);
 
 TEST(Evaluate, AnIntervalWidensWithTheSpreadBetweenDocuments) {
   LoadedModel model({.pack_path = kPack});

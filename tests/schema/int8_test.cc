@@ -34,10 +34,8 @@ EncodedRow encode(const std::vector<float>& weights) {
 void expect_within_half_a_step(const std::vector<float>& weights) {
   const EncodedRow row = encode(weights);
   for (size_t i = 0; i < weights.size(); ++i) {
-    const double step =
-        static_cast<double>(row.row_scale) * row.multipliers[i / kBlockInputs];
-    EXPECT_LE(std::fabs(row.weight(i) - static_cast<double>(weights[i])),
-              0.5 * step * (1 + 1e-12))
+    const double step = static_cast<double>(row.row_scale) * row.multipliers[i / kBlockInputs];
+    EXPECT_LE(std::fabs(row.weight(i) - static_cast<double>(weights[i])), 0.5 * step * (1 + 1e-12))
         << i << " of " << weights.size() << ", weight " << weights[i];
     EXPECT_NE(row.codes[i], -128);
   }

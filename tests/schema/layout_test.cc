@@ -88,8 +88,8 @@ TEST(Blocks160, BothPlanesOfTernary2HaveTheGeometryOfTernary) {
   }
 }
 
-// Stored bytes x 8 / weights: 1.6 for five trits a byte, 0.45 % of padding to 45 blocks, 8 / 160 for
-// the multipliers and 32 / 7168 for the row scales.
+// Stored bytes x 8 / weights: 1.6 for five trits a byte, 0.45 % of padding to 45 blocks, 8 / 160
+// for the multipliers and 32 / 7168 for the row scales.
 TEST(Blocks160, HoldsItsRateAtK3sWidths) {
   const auto bits = [](Format format) {
     const Blocks160 place{format, 12288, 7168};

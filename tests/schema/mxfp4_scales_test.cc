@@ -23,8 +23,9 @@ struct Groups {
 
 TEST(Mxfp4Scales, LeastAndGreatestCountOnlyGroupsThatAreNotAllZero) {
   ScaleRange range;
-  const Groups groups = Groups().add(0x00, 3).add(0x21, 120).add(0x88, 200).add(0x80, 7).add(
-      0x11, 122).add(0x10, 118);
+  const Groups groups =
+      Groups().add(0x00, 3).add(0x21, 120).add(0x88, 200).add(0x80, 7).add(0x11, 122).add(0x10,
+                                                                                          118);
   EXPECT_FALSE(groups.scan(range).found);
   EXPECT_EQ(range.least, 118);
   EXPECT_EQ(range.greatest, 122);

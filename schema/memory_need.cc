@@ -1,0 +1,38 @@
+#include "schema/memory_need.h"
+
+#include <algorithm>
+
+namespace k3 {
+
+int64_t resident_bytes(const PackTensor& tensor) {
+  const bool is_matrix = tensor.shape.rank() == 2 && tensor.shape[0] > 1;
+  if (is_matrix || tensor.format != Format::kBf16) return tensor.extent.length_bytes;
+  return 2 * tensor.extent.length_bytes;
+}
+
+MemoryNeed memory_need(const PackContent& content) {
+  constexpr int64_t kFloat = 4;
+  const ModelConfig& config = content.config;
+  MemoryNeed need;
+  for (const PackTensor& tensor : content.tensors) need.weights_bytes += resident_bytes(tensor);
+  for (const PackBank& bank : content.banks) {
+    int64_t bank_bytes = 0;
+    for (const PackExpert& expert : bank.experts) bank_bytes += expert.extent.length_bytes;
+    need.all_expert_bytes += bank_bytes;
+    if (bank.experts.empty()) continue;
+    need.least_expert_bytes =
+        std::max(need.least_expert_bytes,
+                 config.experts_per_token * bank.experts.front().extent.length_bytes);
+  }
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.attention == AttentionKind::kKda) {
+      const int64_t windows = 3 * (config.conv_kernel - 1) * config.kda_width();
+      need.state_bytes += kFloat * (windows + config.kda_width() * config.kda_head_dim);
+    } else {
+      need.position_bytes += kFloat * (config.kv_lora_rank + config.qk_extra_dim);
+    }
+  }
+  return need;
+}
+
+}  // namespace k3
