@@ -72,7 +72,7 @@ Action setup_compile(CLI::App& app) {
                      "complete");
   app.add_option("--trunk", request->options.ternary_trunk.trunk,
                  "Format of the trunk's matrices: bf16 keeps the source's precision, int8 stores "
-                 "8.09 bits a weight, ternary2 3.29 and ternary 1.67, both by rounding without "
+                 "8.09 bits a weight, ternary2 3.27 and ternary 1.66, both by rounding without "
                  "training. Routers, norms and low-rank gates always stay (default bf16)")
       ->transform(precision_names(kTrunkPrecisions))
       ->type_name("FORMAT");
