@@ -35,6 +35,7 @@ constexpr int64_t kReceiptVersion = 1;
 // Checks the three members that bind a receipt to a pack; the rest is the measurer's.
 PackReceipt read_receipt(const std::string& path, const PackReader& pack) {
   const std::vector<std::byte> bytes = read_whole_file(path, kLargestReceipt);
+  if (bytes.empty()) throw Error(path, ": is not JSON: the file is empty");
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   simdjson::dom::parser parser;
   simdjson::dom::object receipt;

@@ -71,6 +71,7 @@ int64_t parse_id(const std::string& where, std::string_view key, int64_t low, in
 
 Config parse_config(const std::string& where, std::span<const std::byte> text, int64_t ranks,
                     int64_t vocab_size) {
+  if (text.empty()) throw Error(where, ": is empty, expected a JSON object");
   json::parser parser;
   json::object root;
   const auto fault =

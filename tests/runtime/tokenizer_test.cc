@@ -178,7 +178,7 @@ TEST(Tokenizer, VocabularyMayEndWithTheRanksOrLaterButNotBefore) {
 
 TEST(Tokenizer, DamagedConfigIsRefused) {
   const std::string file = "tokenizer_config.json: ";
-  EXPECT_THROW(with_config(""), Error);
+  expect_refused("", file + "is empty, expected a JSON object");
   EXPECT_THROW(with_config("{"), Error);
   EXPECT_THROW(with_config("[]"), Error);
   EXPECT_THROW(with_config("{\"added_tokens_decoder\": {}, \"bos_token\": \"\xFF\"}"), Error);
