@@ -3,10 +3,11 @@
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <tuple>
 
 #include "runtime/loaded_model.h"
@@ -21,7 +22,7 @@ using test::kPrompt;
 using test::pack_path;
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return std::ranges::equal(std::as_bytes(std::span(a)), std::as_bytes(std::span(b)));
 }
 
 void expect_same_state(const SequenceState& a, const SequenceState& b) {
