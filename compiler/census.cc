@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "compiler/checkpoint.h"
+#include "compiler/config_fields.h"
 #include "compiler/families.h"
 #include "compiler/quantities.h"
 #include "compiler/remote_address.h"
@@ -24,16 +25,6 @@ struct Row {
   std::string_view name;
   CensusCount count;
 };
-
-// One letter a layer: K is KDA, M is MLA, lower case has a dense FFN.
-std::string layer_map(const ModelConfig& config) {
-  std::string map;
-  for (const LayerConfig& layer : config.layers) {
-    const char letter = layer.attention == AttentionKind::kKda ? 'K' : 'M';
-    map += layer.ffn == FfnKind::kDense ? static_cast<char>(letter - 'A' + 'a') : letter;
-  }
-  return map;
-}
 
 int64_t count_layers(const ModelConfig& config, AttentionKind kind) {
   int64_t count = 0;
@@ -93,7 +84,7 @@ void print_architecture(std::ostream& out, const Model& model, const Census& cen
       << " KDA, " << count_layers(config, AttentionKind::kMla) << " MLA; "
       << std::ssize(config.layers) - std::ssize(model.banks) << " with a dense FFN, "
       << model.banks.size() << " with experts\n"
-      << "            " << layer_map(config) << "  (K KDA, M MLA; lower case: dense FFN)\n";
+      << "            " << layer_letters(config) << "  (K KDA, M MLA; lower case: dense FFN)\n";
   if (config.attention_residual_block) {
     out << "  AttnRes   " << residual_blocks(config) << " blocks of "
         << *config.attention_residual_block << " layers\n";
@@ -130,7 +121,7 @@ void write_architecture(JsonWriter& json, const Model& model) {
   json.key("architecture");
   json.begin_object();
   json.member("layers", std::ssize(config.layers));
-  json.member("layer_map", layer_map(config));
+  json.member("layer_map", layer_letters(config));
   json.member("kda_layers", count_layers(config, AttentionKind::kKda));
   json.member("mla_layers", count_layers(config, AttentionKind::kMla));
   json.member("moe_layers", std::ssize(model.banks));

@@ -12,6 +12,8 @@
 #include "compiler/attach.h"
 #include "compiler/census.h"
 #include "compiler/compile.h"
+#include "compiler/diff.h"
+#include "compiler/explain.h"
 #include "compiler/inspect.h"
 #include "compiler/pack_plan.h"
 #include "compiler/synth.h"
@@ -138,6 +140,35 @@ Action setup_verify(CLI::App& app) {
   return [request] { return run_verify(*request) ? 0 : 1; };
 }
 
+Action setup_explain(CLI::App& app) {
+  const auto request = std::make_shared<ExplainRequest>();
+  app.add_option("PACK", request->pack, "The pack; its index and reports are read")->required();
+  app.add_option("NAME", request->name,
+                 "A tensor, e.g. model.layers.7.self_attn.g_proj.weight, with or without the "
+                 "checkpoint's prefix; or an expert, e.g. model.layers.3.experts.17")
+      ->required();
+  app.add_flag("--json", request->json, "Print the result as JSON");
+  return [request] {
+    run_explain(*request);
+    return 0;
+  };
+}
+
+Action setup_diff(CLI::App& app) {
+  const auto request = std::make_shared<DiffRequest>();
+  const auto check = std::make_shared<bool>(false);
+  app.add_option("A", request->a, "A pack; its index and source hashes are read")->required();
+  app.add_option("B", request->b, "The pack to compare it with")->required();
+  app.add_flag("--json", request->json, "Print every difference as JSON");
+  app.add_flag("--check", *check,
+               "End with status 1 when the payloads differ; without it a difference is a result, "
+               "not a failure, and the status is 0");
+  return [request, check] {
+    const bool same_payload = run_diff(*request);
+    return *check && !same_payload ? 1 : 0;
+  };
+}
+
 Action setup_attach(CLI::App& app) {
   struct Request {
     std::string pack;
@@ -197,14 +228,17 @@ Action setup_synth(CLI::App& app) {
   };
 }
 
-constexpr std::array<SubCommand, 6> kSubCommands = {{
+constexpr auto kSubCommands = std::to_array<SubCommand>({
     {"census", "Count what a checkpoint holds, from its headers alone", setup_census},
     {"compile", "Compile a checkpoint into a pack", setup_compile},
     {"inspect", "Show what a pack holds and where it came from", setup_inspect},
     {"verify", "Check every byte of a pack against its hashes", setup_verify},
+    {"explain", "Show what was decided about one tensor or expert, why, from which bytes",
+     setup_explain},
+    {"diff", "Show in what two packs differ", setup_diff},
     {"synth", "Make a checkpoint in the shape of a real one, from a seed", setup_synth},
     {"attach", "Add a measured quality result to the pack it was measured on", setup_attach},
-}};
+});
 
 }  // namespace
 

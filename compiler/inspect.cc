@@ -1,21 +1,14 @@
 #include "compiler/inspect.h"
 
-#include <array>
-#include <charconv>
 #include <iostream>
 
+#include "compiler/quantities.h"
 #include "compiler/report.h"
 #include "schema/json_writer.h"
 #include "schema/pack_reader.h"
 
 namespace k3 {
 namespace {
-
-std::string format_number(double value) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value);
-  return {text.data(), end.ptr};
-}
 
 void print_text(const PackReader& pack) {
   const PackIndex& index = pack.index();
@@ -31,7 +24,7 @@ void print_text(const PackReader& pack) {
   }
   for (const PassRecord& pass : index.provenance.passes) {
     for (const auto& [name, value] : pass.numbers) {
-      std::cout << "pass " << pass.name << ": " << name << ": " << format_number(value) << '\n';
+      std::cout << "pass " << pass.name << ": " << name << ": " << shortest(value) << '\n';
     }
   }
   for (const PackReport& report : index.provenance.reports) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -25,6 +26,13 @@ inline std::string fixed(double number, int decimals) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.*f", decimals, number);
   return text.data();
+}
+
+// In the shortest form that reads back to the same double: 2 -> "2", 0.1 -> "0.1".
+inline std::string shortest(double number) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), number);
+  return {text.data(), end.ptr};
 }
 
 // In decimal units, as disks are sold: 1560860324864 -> "1.56 TB".

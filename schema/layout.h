@@ -17,7 +17,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "schema/format.h"
 #include "schema/formats/int8.h"
@@ -29,6 +31,13 @@ namespace k3 {
 
 // The values are on disk (pack.fbs). Append only.
 enum class Layout : uint8_t { kRowMajor = 0, kBlocks160 = 1, kExpertBands = 2 };
+
+inline constexpr std::array<std::string_view, 3> kLayoutNames = {"row_major", "blocks160",
+                                                                 "expert_bands"};
+
+inline std::string_view layout_name(Layout layout) {
+  return kLayoutNames[static_cast<size_t>(layout)];
+}
 
 inline constexpr int64_t kBandInner = 256;      // inner values of a full band
 inline constexpr int64_t kPlaneAlignment = 64;  // bytes

@@ -76,7 +76,10 @@ struct TinyPack {
     index.provenance.compiler = "a test";
     index.provenance.options = {{"trunk", "bf16"}};
     index.provenance.passes = {{"census", {{"tensors", 3.0}}}};
-    index.provenance.reports.push_back({"source_hashes", 24, place(random_bytes(24))});
+    const auto hash_bytes = static_cast<int64_t>(
+        8 * (index.content.tensors.size() + index.content.banks[0].experts.size()));
+    index.provenance.reports.push_back(
+        {"source_hashes", hash_bytes, place(random_bytes(hash_bytes))});
     const std::string lines(1000, 'd');
     index.provenance.reports.push_back({"decisions", static_cast<int64_t>(lines.size()),
                                         place(compress_zstd(std::as_bytes(std::span(lines))))});

@@ -30,7 +30,7 @@ expect_one_line err '^k3c: none.k3pack: cannot open'
 expect_status 0 "$K3C" --version
 expect_one_line out '^k3c [0-9]+\.[0-9]+\.[0-9]+$'
 expect_status 0 "$K3C" --help
-for command in census compile inspect verify synth attach; do
+for command in census compile inspect verify explain diff synth attach; do
   expect_line out "^ *$command "
   expect_status 0 "$K3C" "$command" --help
   [[ $(wc -l <out) -ge 6 ]] || fail "$command --help explains nothing"

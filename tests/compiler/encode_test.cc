@@ -15,30 +15,16 @@
 #include "schema/formats/ternary.h"
 #include "schema/matrix_view.h"
 #include "schema/pack_reader.h"
+#include "tests/compile_tiny.h"
 #include "tests/thrown_message.h"
 #include "tests/tiny_model.h"
 
 namespace k3 {
 namespace {
 
-Progress quiet{Progress::Style::kQuiet};
-
-// Plans, encodes and finishes a source; the pack is read back by the tests.
-PackReader compile(TinySource& source, const TempFolder& folder, const Options& options = {}) {
-  source.open(folder);
-  PassResults results = run_pipeline(source.model, options, quiet);
-  const std::string path = folder.path("out.k3pack");
-  PackWriter writer(path, results.data_end_bytes);
-  encode(source.model, results, writer, quiet);
-  const PackIndex index = planned_index(source.model, results, options);
-  writer.finish(align_up(results.data_end_bytes, kExtentAlignment),
-                encode_index(encode_content(index.content), index.provenance, {}, {}));
-  return PackReader(path);
-}
-
 std::string failure(TinySource& source, const Options& options = {}) {
   const TempFolder folder;
-  return thrown_message([&] { compile(source, folder, options); });
+  return thrown_message([&] { compile_tiny(source, folder, options); });
 }
 
 std::vector<std::byte> read(const PackReader& pack, const Extent& extent) {
@@ -56,7 +42,7 @@ Options int8_options() {
 TEST(Encode, FloatsAreTheCheckpointsBytes) {
   const TempFolder folder;
   TinySource source;
-  const PackReader pack = compile(source, folder);
+  const PackReader pack = compile_tiny(source, folder);
   EXPECT_TRUE(pack.verify().empty());
   for (const TrunkTensor& tensor : source.model.trunk) {
     const auto want = source.bytes_of(tensor.source);
@@ -80,7 +66,7 @@ std::vector<float> bf16_row(TinySource& source, const TrunkTensor& tensor, int64
 TEST(Encode, Int8RowsAreWhatEncodeInt8RowMakes) {
   const TempFolder folder;
   TinySource source;
-  const PackReader pack = compile(source, folder, int8_options());
+  const PackReader pack = compile_tiny(source, folder, int8_options());
   EXPECT_TRUE(pack.verify().empty());
   int checked = 0;
   for (const TrunkTensor& tensor : source.model.trunk) {
@@ -111,7 +97,7 @@ TEST(Encode, TernaryRowsAreWhatRoundTernaryRowMakes) {
     TinySource source;
     Options options;
     options.ternary_trunk.trunk = precision;
-    const PackReader pack = compile(source, folder, options);
+    const PackReader pack = compile_tiny(source, folder, options);
     EXPECT_TRUE(pack.verify().empty());
     int checked = 0;
     for (const TrunkTensor& tensor : source.model.trunk) {
@@ -141,7 +127,7 @@ TEST(Encode, TernaryRowsAreWhatRoundTernaryRowMakes) {
 TEST(Encode, EveryExpertWeightIsFoundInItsBand) {
   const TempFolder folder;
   TinySource source;
-  const PackReader pack = compile(source, folder);
+  const PackReader pack = compile_tiny(source, folder);
   const ExpertBands place{Format::kMxfp4, 64, 288};
   const PackBank& bank = *pack.bank(1);
   for (size_t number = 0; number < bank.experts.size(); ++number) {
@@ -179,7 +165,7 @@ TEST(Encode, EveryExpertWeightIsFoundInItsBand) {
 TEST(Encode, Bf16ExpertsGoThroughTheSameBands) {
   const TempFolder folder;
   TinySource source(Format::kBf16);
-  const PackReader pack = compile(source, folder);
+  const PackReader pack = compile_tiny(source, folder);
   EXPECT_TRUE(pack.verify().empty());
   const ExpertBands place{Format::kBf16, 64, 288};
   const auto extent = read(pack, pack.bank(1)->experts[3].extent);
@@ -216,7 +202,7 @@ TEST(Encode, NamesAnExpertWhoseW2BoundsNothing) {
 TEST(Encode, SourceHashesAreStoredInOrder) {
   const TempFolder folder;
   TinySource source;
-  const PackReader pack = compile(source, folder);
+  const PackReader pack = compile_tiny(source, folder);
   const auto hashes = pack.report(kSourceHashesReport);
   ASSERT_EQ(hashes.size(), 8 * (source.model.trunk.size() + 4));
   EXPECT_EQ(load_little_endian<uint64_t>(&hashes[0]),
@@ -239,7 +225,7 @@ TEST(Encode, TheFixedPointDoesNotDependOnWhichExpertsAreKept) {
       bank.left_out.push_back(bank.experts[3]);
       bank.experts.pop_back();
     }
-    return compile(source, folder).bank(1)->fixed_point;
+    return compile_tiny(source, folder).bank(1)->fixed_point;
   };
   const double bound = 9 * 192 * std::ldexp(1.0, 140 - 127);
   EXPECT_EQ(fixed_point(false), fixed_point_for(tiny_config(), bound));
