@@ -50,7 +50,8 @@ TEST(Diff, NamesExpertsByTheirNumberInTheCheckpoint) {
             }),
             (Lines{"bank of layer 1: fixed point: 40 | 41",
                    "bank of layer 1: order of experts: one | another",
-                   "bank of layer 1: experts with other bytes: 0, 2 | 0, 2"}));
+                   "bank of layer 1: experts with other bytes: 0, 2 | 0, 2",
+                   "bank of layer 1: experts from other source bytes: 0, 2 | 0, 2"}));
   EXPECT_EQ(differences_after(
                 [](TinyPack& pack) { pack.index.content.banks[0].experts[0].source_id = 1; }),
             (Lines{"bank of layer 1: experts only in A: 2 | -",
