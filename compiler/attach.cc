@@ -61,7 +61,7 @@ PackReceipt read_receipt(const std::string& path, const PackReader& pack) {
   if (receipt["pack_payload_xxh3"].get(payload) != simdjson::SUCCESS) {
     throw Error(path, ": pack_payload_xxh3 is missing, expected 16 hexadecimal digits");
   }
-  const std::string want = format_hash(pack.payload_xxh3());
+  const std::string want = hex_digits(pack.payload_xxh3());
   if (payload != want) {
     throw Error(path, ": was measured on payload ", payload, ", ", pack.path(), " has ", want);
   }
@@ -123,7 +123,7 @@ void run_attach(const std::string& pack_path, const std::string& receipt_path) {
   append_index(file, pack, receipt);
   const PackReader attached_pack(pack_path);
   std::cout << pack_path << ": has " << attached_pack.index().receipts.size()
-            << " receipts, payload " << format_hash(attached_pack.payload_xxh3()) << '\n';
+            << " receipts, payload " << hex_digits(attached_pack.payload_xxh3()) << '\n';
 }
 
 }  // namespace k3

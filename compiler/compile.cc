@@ -91,7 +91,7 @@ void print_outcome(const CompileRequest& request, const PackIndex& index, const 
     json.member("dry_run", request.dry_run);
     json.member("file_bytes", outcome.file_bytes);
     json.key("payload_xxh3");
-    outcome.payload_xxh3 ? json.value(format_hash(*outcome.payload_xxh3)) : json.null();
+    outcome.payload_xxh3 ? json.value(hex_digits(*outcome.payload_xxh3)) : json.null();
     json.key("rows");
     write_rows(rows, json);
     json.key("memory_to_run");
@@ -122,7 +122,7 @@ void print_outcome(const CompileRequest& request, const PackIndex& index, const 
   print_memory(memory_need(index.content), std::cout);
   std::cout << (request.output.empty() ? "pack" : request.output) << ": "
             << format_count(outcome.file_bytes) << " bytes";
-  if (outcome.payload_xxh3) std::cout << ", payload " << format_hash(*outcome.payload_xxh3);
+  if (outcome.payload_xxh3) std::cout << ", payload " << hex_digits(*outcome.payload_xxh3);
   std::cout << (request.dry_run ? " would be written\n" : "\n");
 }
 

@@ -16,6 +16,7 @@
 #include "compiler/report.h"
 #include "passes/pass_results.h"
 #include "schema/error.h"
+#include "schema/hash.h"
 #include "schema/json_writer.h"
 
 namespace k3 {
@@ -122,11 +123,11 @@ class Comparison {
            std::string(layout_name(other.layout)));
       note(subject, "stored bytes", grouped(one.extent.length_bytes),
            grouped(other.extent.length_bytes));
-      note(subject, "hash", format_hash(one.extent.xxh3), format_hash(other.extent.xxh3));
+      note(subject, "hash", hex_digits(one.extent.xxh3), hex_digits(other.extent.xxh3));
       if (!source_hashes_a_ || !source_hashes_b_) return;
       note(subject, "source hash",
-           format_hash(source_hashes_a_->of_tensor(static_cast<size_t>(&one - a.data()))),
-           format_hash(source_hashes_b_->of_tensor(static_cast<size_t>(&other - b.data()))));
+           hex_digits(source_hashes_a_->of_tensor(static_cast<size_t>(&one - a.data()))),
+           hex_digits(source_hashes_b_->of_tensor(static_cast<size_t>(&other - b.data()))));
     };
     pair_up(
         a, b, [](const PackTensor& tensor) { return tensor.name; }, both,
@@ -206,7 +207,7 @@ class Comparison {
     const auto both = [&](const PackSideFile& a, const PackSideFile& b) {
       const std::string subject = "side file " + a.name;
       note(subject, "bytes", grouped(a.raw_bytes), grouped(b.raw_bytes));
-      note(subject, "hash", format_hash(a.extent.xxh3), format_hash(b.extent.xxh3));
+      note(subject, "hash", hex_digits(a.extent.xxh3), hex_digits(b.extent.xxh3));
     };
     pair_up(
         a_.index().content.side_files, b_.index().content.side_files,
@@ -283,8 +284,8 @@ void print_text(const PackReader& a, const PackReader& b, const std::vector<Diff
     std::cout << (one.a ? one_line(*one.a) : "-") << " | " << (one.b ? one_line(*one.b) : "-")
               << '\n';
   }
-  const std::string hash_a = format_hash(a.payload_xxh3());
-  const std::string hash_b = format_hash(b.payload_xxh3());
+  const std::string hash_a = hex_digits(a.payload_xxh3());
+  const std::string hash_b = hex_digits(b.payload_xxh3());
   std::cout << a.path() << " | " << b.path() << ": ";
   if (hash_a == hash_b) {
     std::cout << "same payload " << hash_a;
@@ -309,7 +310,7 @@ void print_json(const PackReader& a, const PackReader& b, const std::vector<Diff
     json.begin_object();
     json.member("pack", pack->path());
     json.member("file_bytes", pack->file_bytes());
-    json.member("payload_xxh3", format_hash(pack->payload_xxh3()));
+    json.member("payload_xxh3", hex_digits(pack->payload_xxh3()));
     json.end_object();
   }
   json.key("differences");

@@ -15,6 +15,7 @@
 #include "compiler/quantities.h"
 #include "compiler/report.h"
 #include "schema/error.h"
+#include "schema/hash.h"
 #include "schema/json_writer.h"
 #include "schema/pack_reader.h"
 #include "schema/printable.h"
@@ -264,13 +265,13 @@ void print_text(const Explanation& said) {
                        << fixed(said.bits_per_weight(), 3) << " bits per weight\n";
     label("extent") << grouped(said.extent.length_bytes) << " bytes at "
                     << grouped(said.extent.offset_bytes) << ", xxh3 "
-                    << format_hash(said.extent.xxh3) << '\n';
+                    << hex_digits(said.extent.xxh3) << '\n';
     if (said.expert) print_expert(*said.expert);
     for (const RecordedSource& source : said.sources) {
       label("source") << source.tensor << ": " << grouped(source.length_bytes) << " bytes at "
                       << grouped(source.offset_bytes) << " of " << source.shard << '\n';
     }
-    label("source hash") << format_hash(said.source_xxh3) << '\n';
+    label("source hash") << hex_digits(said.source_xxh3) << '\n';
   }
   for (const RecordedDecision& decision : said.decisions) {
     label("decision") << decision.pass << ": "
@@ -301,7 +302,7 @@ void write_stored(const Explanation& said, JsonWriter& json) {
   json.begin_object();
   json.member("offset_bytes", said.extent.offset_bytes);
   json.member("length_bytes", said.extent.length_bytes);
-  json.member("xxh3", format_hash(said.extent.xxh3));
+  json.member("xxh3", hex_digits(said.extent.xxh3));
   json.end_object();
   if (said.expert) {
     json.member("position", said.expert->position);
@@ -326,7 +327,7 @@ void write_stored(const Explanation& said, JsonWriter& json) {
     json.end_object();
   }
   json.end_array();
-  json.member("source_xxh3", format_hash(said.source_xxh3));
+  json.member("source_xxh3", hex_digits(said.source_xxh3));
 }
 
 void print_json(const Explanation& said) {

@@ -4,6 +4,7 @@
 
 #include "compiler/quantities.h"
 #include "compiler/report.h"
+#include "schema/hash.h"
 #include "schema/json_writer.h"
 #include "schema/pack_reader.h"
 
@@ -37,7 +38,7 @@ void print_text(const PackReader& pack) {
   std::cout << "index: " << format_count(pack.frame().index.length_bytes) << " bytes, "
             << index.retired.size() << " retired\n"
             << pack.path() << ": " << format_count(pack.file_bytes()) << " bytes, payload "
-            << format_hash(pack.payload_xxh3()) << '\n';
+            << hex_digits(pack.payload_xxh3()) << '\n';
 }
 
 void write_config(const ModelConfig& config, JsonWriter& json) {
@@ -102,7 +103,7 @@ void print_json(const PackReader& pack) {
   json.member("pack", pack.path());
   json.member("file_bytes", pack.file_bytes());
   json.member("index_bytes", pack.frame().index.length_bytes);
-  json.member("payload_xxh3", format_hash(pack.payload_xxh3()));
+  json.member("payload_xxh3", hex_digits(pack.payload_xxh3()));
   json.key("config");
   write_config(index.content.config, json);
   json.key("rows");

@@ -126,13 +126,6 @@ void write_memory(const MemoryNeed& need, JsonWriter& json) {
   json.end_object();
 }
 
-std::string format_hash(uint64_t hash) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string text(16, '0');
-  for (size_t i = 0; i < text.size(); ++i) text[i] = kDigits[(hash >> (60 - 4 * i)) & 15u];
-  return text;
-}
-
 std::string format_count(int64_t count) {
   const std::string digits = std::to_string(count);
   std::string text;

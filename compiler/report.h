@@ -44,10 +44,6 @@ void write_rows(const std::vector<ReportRow>& rows, JsonWriter& json);
 void print_memory(const MemoryNeed& need, std::ostream& out);
 void write_memory(const MemoryNeed& need, JsonWriter& json);
 
-// "00a1b2c3d4e5f607": 16 hexadecimal digits, the form in which hashes are shown and receipts carry
-// them.
-std::string format_hash(uint64_t hash);
-
 // "1,234,567".
 std::string format_count(int64_t count);
 

@@ -5,6 +5,7 @@
 
 #include "compiler/report.h"
 #include "passes/progress.h"
+#include "schema/hash.h"
 #include "schema/json_writer.h"
 #include "schema/pack_reader.h"
 
@@ -18,7 +19,7 @@ void print_json(const PackReader& pack, const std::vector<std::string>& faults) 
   json.begin_object();
   json.member("pack", pack.path());
   json.member("file_bytes", pack.file_bytes());
-  json.member("payload_xxh3", format_hash(pack.payload_xxh3()));
+  json.member("payload_xxh3", hex_digits(pack.payload_xxh3()));
   json.member("whole", faults.empty());
   json.key("faults");
   json.begin_array();
@@ -51,7 +52,7 @@ bool run_verify(const VerifyRequest& request) {
     const auto rate = static_cast<int64_t>(static_cast<double>(pack.file_bytes()) /
                                            std::max(elapsed.count(), 1e-9));
     std::cout << pack.path() << ": OK, " << format_count(pack.file_bytes()) << " bytes, payload "
-              << format_hash(pack.payload_xxh3()) << ", " << format_bytes(rate) << "/s\n";
+              << hex_digits(pack.payload_xxh3()) << ", " << format_bytes(rate) << "/s\n";
     return true;
   }
   for (size_t i = 0; i < std::min(faults.size(), kFaultsShown); ++i) {

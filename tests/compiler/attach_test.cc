@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "compiler/report.h"
+#include "schema/hash.h"
 #include "schema/pack_reader.h"
 #include "tests/temp_folder.h"
 #include "tests/thrown_message.h"
@@ -22,7 +23,7 @@ class Attach : public testing::Test {
 
   std::string receipt(const std::string& more = "") const {
     return folder_.write("r.k3eval", R"({"kind": "k3eval", "version": 1, "pack_payload_xxh3": ")" +
-                                         format_hash(payload_) + "\"" + more + "}");
+                                         hex_digits(payload_) + "\"" + more + "}");
   }
   std::string refusal(const std::string& text) const {
     const auto before = file_bytes(pack_);
@@ -78,7 +79,7 @@ TEST_F(Attach, RefusesAReceiptOfAnotherPack) {
   const std::string message =
       refusal(R"({"kind": "k3eval", "version": 1, "pack_payload_xxh3": "0123456789abcdef"})");
   EXPECT_EQ(message,
-            "was measured on payload 0123456789abcdef, " + pack_ + " has " + format_hash(payload_));
+            "was measured on payload 0123456789abcdef, " + pack_ + " has " + hex_digits(payload_));
 }
 
 TEST_F(Attach, RefusesWhatIsNoReceipt) {

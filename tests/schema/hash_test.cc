@@ -41,5 +41,10 @@ TEST(Hash, AnyCuttingGivesTheSameDigest) {
   }
 }
 
+TEST(Hash, HexDigitsAreAlwaysSixteen) {
+  EXPECT_EQ(hex_digits(0x0a), "000000000000000a");
+  EXPECT_EQ(hex_digits(~uint64_t{0}), "ffffffffffffffff");
+}
+
 }  // namespace
 }  // namespace k3
