@@ -1,4 +1,5 @@
-// A pack with a ternary trunk, run end to end: on the reference and on every instruction set.
+// Packs with a ternary trunk, run end to end: on the reference and on every instruction set. Those
+// of odd end every row inside a block.
 
 #include <gtest/gtest.h>
 
@@ -11,20 +12,21 @@
 #include "runtime/loaded_model.h"
 #include "tests/kernels/bit_equality.h"
 #include "tests/kernels/forced_target.h"
+#include "tests/runtime/packs.h"
 
 namespace k3 {
 namespace {
 
 class TernaryTrunk : public testing::TestWithParam<const char*> {};
 
-// The logits behind a prompt of two whole chunks and a single token.
-std::vector<float> logits_of(const std::string& format, const std::string& backend) {
-  LoadedModel model({.pack_path = K3_BINARY_DIR "/nano-" + format + ".k3pack",
+// The logits behind a prompt of two chunks, the second a single token.
+std::vector<float> logits_of(const std::string& pack, const std::string& backend) {
+  LoadedModel model({.pack_path = test::pack_path(pack),
                      .backend = backend,
-                     .chunk_tokens = 5});
+                     .chunk_tokens = std::ssize(test::kPrompt) - 1});
   SequenceState state(model.pack().config());
-  const std::vector<int32_t> ids = {2032, 84, 263, 17, 1999, 640, 3, 84, 263, 700, 41};
-  generate(model.forward(), state, model.tokenizer(), ids, {.max_new_tokens = 0}, [](auto) {});
+  generate(model.forward(), state, model.tokenizer(), test::kPrompt, {.max_new_tokens = 0},
+           [](auto) {});
   return state.last_logits;
 }
 
@@ -58,7 +60,9 @@ TEST_P(TernaryTrunk, EveryInstructionSetHasTheExactBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, TernaryTrunk, testing::Values("ternary", "ternary2"),
+INSTANTIATE_TEST_SUITE_P(Packs, TernaryTrunk,
+                         testing::Values("nano_ternary", "nano_ternary2", "odd_ternary",
+                                         "odd_ternary2"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace
