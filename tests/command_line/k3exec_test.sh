@@ -38,6 +38,12 @@ cmp out drawn || fail "the same seed drew other tokens"
 expect 0 '"prompt_ids":\[2035,' "$K3EXEC" run $pack --chat -p "hi<|end_of_msg|>" -n 1 --json
 expect 0 '"prompt_ids":\[2032,84\]' "$K3EXEC" run $pack --ids 2032,84 -n 1 --json
 
+# The first layers alone are another model, and a state of it belongs to it.
+expect 0 '"layers":3,' "$K3EXEC" run $pack --ids 2032,84 -n 1 --json --layers 3 --save-state three
+expect 1 "three: has 14 tensors, expected 28" "$K3EXEC" run $pack -n 1 --load-state three
+expect 0 '"layers":3,' "$K3EXEC" run $pack -n 1 --json --layers 3 --load-state three
+expect 1 "layers is 9, expected 1 to 8, which nano.k3pack has" "$K3EXEC" run $pack -p x --layers 9
+
 # A saved state goes on as if nothing had happened; a state of another pack is refused.
 expect 0 "." "$K3EXEC" run $pack -p "$prompt" -n 10 --json --temperature 1 --seed 5 --save-state s
 expect 0 "." "$K3EXEC" run $pack -n 14 --json --temperature 1 --seed 5 --load-state s
