@@ -3,16 +3,22 @@
 // makes, and the file's exact size is known and compared with the free space.
 #include "compiler/compile.h"
 
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <tbb/global_control.h>
+#include <tbb/task_arena.h>
 
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "compiler/checkpoint.h"
 #include "compiler/encode.h"
+#include "compiler/encode_journal.h"
 #include "compiler/families.h"
+#include "compiler/memory_plan.h"
 #include "compiler/pack_encode.h"
 #include "compiler/pack_plan.h"
 #include "compiler/pack_writer.h"
@@ -22,6 +28,7 @@
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/pack_check.h"
+#include "schema/pack_extents.h"
 
 namespace k3 {
 namespace {
@@ -47,7 +54,13 @@ void check_free_space(const std::string& output, int64_t file_bytes) {
   }
   struct statvfs status {};
   if (::statvfs(folder.c_str(), &status) != 0) return;
-  const auto free_bytes = static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
+  auto free_bytes = static_cast<uint64_t>(status.f_bavail) * status.f_frsize;
+  // What a killed compile reserved is taken over or removed.
+  struct stat left_over {};
+  constexpr uint64_t kBlockBytes = 512;
+  if (::stat((output + ".unfinished").c_str(), &left_over) == 0) {
+    free_bytes += static_cast<uint64_t>(left_over.st_blocks) * kBlockBytes;
+  }
   if (static_cast<uint64_t>(file_bytes) > free_bytes) {
     throw Error(output, ": needs ", file_bytes, " bytes (", format_bytes(file_bytes),
                 "), its disk has ", free_bytes, " free");
@@ -64,8 +77,22 @@ IndexBytes encode_whole(const PackIndex& index) {
   return {encode_index(content, index.provenance, {}, {}), xxh3(content)};
 }
 
+// Bytes between extents must be zero, and no hash proves what an earlier program left there.
+void clear_gaps(const PackWriter& writer, const PackFrame& frame, const PackIndex& index) {
+  const std::vector<std::byte> zeros(static_cast<size_t>(kExtentAlignment));
+  writer.write_at(0, zeros);
+  int64_t end = kExtentAlignment;
+  for (const PackExtent& item : list_extents(frame, index)) {
+    const int64_t gap = item.extent.offset_bytes - end;
+    writer.write_at(end, std::span(zeros).first(static_cast<size_t>(gap)));
+    end = item.extent.end_bytes();
+  }
+}
+
 struct Outcome {
   int64_t file_bytes = 0;
+  MemoryPlan memory;
+  EncodeSummary encoded;
   std::optional<uint64_t> payload_xxh3;  // empty for a dry run: no byte was encoded
 };
 
@@ -92,6 +119,9 @@ void print_outcome(const CompileRequest& request, const PackIndex& index, const 
     json.member("file_bytes", outcome.file_bytes);
     json.key("payload_xxh3");
     outcome.payload_xxh3 ? json.value(hex_digits(*outcome.payload_xxh3)) : json.null();
+    json.member("workers", outcome.memory.workers);
+    json.member("memory_bytes", outcome.memory.total_bytes());
+    json.member("resumed_bytes", outcome.encoded.resumed_bytes);
     json.key("rows");
     write_rows(rows, json);
     json.key("memory_to_run");
@@ -120,10 +150,22 @@ void print_outcome(const CompileRequest& request, const PackIndex& index, const 
               << " bytes\n";
   }
   print_memory(memory_need(index.content), std::cout);
+  if (request.dry_run) {
+    std::cout << "memory: at most " << format_bytes(outcome.memory.total_bytes()) << ": the plan "
+              << format_bytes(outcome.memory.plan_bytes) << ", " << outcome.memory.workers
+              << " workers with " << format_bytes(outcome.memory.worker_bytes) << " each\n";
+  }
   std::cout << (request.output.empty() ? "pack" : request.output) << ": "
             << format_count(outcome.file_bytes) << " bytes";
   if (outcome.payload_xxh3) std::cout << ", payload " << hex_digits(*outcome.payload_xxh3);
   std::cout << (request.dry_run ? " would be written\n" : "\n");
+}
+
+void report_resumed(const PackWriter& writer, const EncodeSummary& encoded, Progress& progress) {
+  if (!writer.continues()) return;
+  progress.line("resume: " + format_count(encoded.resumed_extents) + " extents, " +
+                format_bytes(encoded.resumed_bytes) + ", were there; " +
+                format_count(encoded.damaged_extents) + " were damaged and encoded again");
 }
 
 // --stop-after: the table, the numbers and the decisions so far.
@@ -192,24 +234,35 @@ void run_compile(const CompileRequest& request) {
 
   // The index with zero hashes has the length of the finished one (pack_encode.h).
   PackIndex index = planned_index(model, results, request.options);
+  const IndexBytes planned = encode_whole(index);
   PackFrame frame;
   frame.index.offset_bytes = align_up(results.data_end_bytes, kExtentAlignment);
-  frame.index.length_bytes = static_cast<int64_t>(encode_whole(index).bytes.size());
+  frame.index.length_bytes = static_cast<int64_t>(planned.bytes.size());
   frame.file_bytes = frame.index.end_bytes();
   check_index(frame, index, request.checkpoint + ": as planned");
+  const MemoryPlan memory =
+      plan_memory(encode_worker_bytes(model),
+                  request.threads > 0 ? request.threads : tbb::this_task_arena::max_concurrency(),
+                  request.memory_bytes);
   if (request.dry_run) {
-    print_outcome(request, index, model, results, {frame.file_bytes, std::nullopt});
+    print_outcome(request, index, model, results, {frame.file_bytes, memory, {}, std::nullopt});
     return;
   }
 
   check_free_space(request.output, frame.file_bytes);
-  PackWriter writer(request.output, frame.file_bytes);
-  encode(model, results, writer, progress);
+  PackWriter writer(request.output, request.resume ? Resume::kYes : Resume::kNo);
+  EncodeJournal journal(writer.journal_path(), journal_key(model, results, planned.bytes),
+                        encode_items(model), writer.continues());
+  writer.reserve(frame.file_bytes);
+  if (writer.continues()) clear_gaps(writer, frame, index);
+  const EncodeSummary encoded = encode(model, results, writer, journal, progress, memory.workers);
+  report_resumed(writer, encoded, progress);
   index = planned_index(model, results, request.options);
   const IndexBytes finished = encode_whole(index);
   K3_CHECK(static_cast<int64_t>(finished.bytes.size()) == frame.index.length_bytes);
   writer.finish(frame.index.offset_bytes, finished.bytes);
-  print_outcome(request, index, model, results, {frame.file_bytes, finished.payload_xxh3});
+  print_outcome(request, index, model, results,
+                {frame.file_bytes, memory, encoded, finished.payload_xxh3});
 }
 
 }  // namespace k3

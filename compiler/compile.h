@@ -1,6 +1,8 @@
 // `k3c compile`: checkpoint in, pack out.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "passes/options.h"
@@ -11,7 +13,9 @@ struct CompileRequest {
   std::string checkpoint;  // a folder
   std::string output;      // the pack's path; may be empty where nothing is written
   Options options;
-  int threads = 0;         // 0: one per core
+  int threads = 0;                      // 0: one per core
+  std::optional<int64_t> memory_bytes;  // a ceiling: fewer workers run below it
+  bool resume = false;     // take up what a killed compile left, and leave it when interrupted
   bool dry_run = false;    // plan all, predict the file's size, write nothing
   std::string stop_after;  // a pass's name: print the plan as it stands then; empty: go on
   bool json = false;

@@ -28,9 +28,10 @@ struct ExpertSourceBytes {
 };
 ExpertSourceBytes expert_source_bytes(const ExpertBands& place, ExpertMatrix matrix);
 
-// Moves the bytes, and none of their bits, into `extent` (place.extent_bytes() of them).
-void permute_into_bands(const ExpertBands& place, const ExpertSources& sources,
-                        std::span<std::byte> extent);
+// Moves the bytes of one band, and none of their bits, into `bytes` (place.band_bytes(band) of
+// them).
+void permute_band(const ExpertBands& place, int64_t band, const ExpertSources& sources,
+                  std::span<std::byte> bytes);
 
 // The least scale byte of each matrix, by ExpertMatrix (zeros for bf16). Throws Error, starting
 // with `subject`, for a scale byte 255, for a 0 outside an all-zero group, and for scales that span

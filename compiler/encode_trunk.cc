@@ -1,3 +1,5 @@
+// A copied tensor has one hash for both sides, so it is hashed once.
+//
 // The planes of a quantized matrix lie one after the other (codes, of ternary2 a second time,
 // multipliers, row scales), so the first leaves as it is made and the others wait in memory: a byte
 // in 160 for int8, and a fifth of a byte a weight for ternary2, 50 MB for K3's largest matrix.
@@ -21,32 +23,30 @@ namespace {
 
 constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
-// Source bytes in order, hashed as they come.
+// Source bytes in order.
 class SourceStream {
  public:
-  SourceStream(const File& shard, const Source& source, const std::function<void(int64_t)>& on_read)
-      : shard_(shard), source_(source), on_read_(on_read) {}
+  SourceStream(const File& shard, const Source& source, AlignedBytes& buffer,
+               const std::function<void(int64_t)>& on_read)
+      : shard_(shard), source_(source), buffer_(buffer), on_read_(on_read) {}
 
   int64_t left_bytes() const { return source_.length_bytes - done_bytes_; }
 
   // The next `length_bytes`; valid until the next call.
   std::span<const std::byte> next(int64_t length_bytes) {
-    buffer_.resize(static_cast<size_t>(length_bytes));
-    shard_.read_at(source_.offset_bytes + done_bytes_, buffer_);
-    hash_.update(buffer_);
+    const auto bytes = buffer_.room_for(length_bytes);
+    shard_.read_at(source_.offset_bytes + done_bytes_, bytes);
     done_bytes_ += length_bytes;
     on_read_(length_bytes);
-    return buffer_;
+    return bytes;
   }
-  uint64_t digest() const { return hash_.digest(); }
 
  private:
   const File& shard_;
   Source source_;
+  AlignedBytes& buffer_;
   const std::function<void(int64_t)>& on_read_;
   int64_t done_bytes_ = 0;
-  std::vector<std::byte> buffer_;
-  Xxh3Stream hash_;
 };
 
 void copy_rows(SourceStream& source, ExtentStream& extent) {
@@ -78,14 +78,20 @@ float encode_row(Format format, std::span<const float> weights, std::span<int8_t
   return scale;
 }
 
-void encode_blocks160(const TrunkTensor& tensor, const File& shard, SourceStream& source,
-                      ExtentStream& extent) {
+int64_t rows_at_once(int64_t source_row_bytes) {
+  return std::max<int64_t>(1, kChunkBytes / source_row_bytes);
+}
+
+// Returns the hash of the source.
+uint64_t encode_blocks160(const TrunkTensor& tensor, const File& shard, SourceStream& source,
+                          ExtentStream& extent) {
   const Blocks160 place{tensor.format, tensor.shape[0], tensor.shape[1]};
   const auto blocks = static_cast<size_t>(place.blocks_per_row());
   const auto stride = static_cast<size_t>(place.row_stride_bytes());
   const int64_t source_row_bytes = place.cols * dtype_bytes(tensor.dtype);
-  const int64_t rows_at_once = std::max<int64_t>(1, kChunkBytes / source_row_bytes);
+  const int64_t most_rows = rows_at_once(source_row_bytes);
 
+  Xxh3Stream source_hash;
   std::vector<float> weights(static_cast<size_t>(place.cols));
   std::vector<int8_t> codes(blocks * static_cast<size_t>(kBlockInputs));
   std::vector<uint8_t> first_plane;  // a chunk of its rows
@@ -96,9 +102,10 @@ void encode_blocks160(const TrunkTensor& tensor, const File& shard, SourceStream
     return std::span(tail).subspan(static_cast<size_t>(offset - tail_offset), length);
   };
 
-  for (int64_t first = 0; first < place.rows; first += rows_at_once) {
-    const int64_t rows = std::min(rows_at_once, place.rows - first);
+  for (int64_t first = 0; first < place.rows; first += most_rows) {
+    const int64_t rows = std::min(most_rows, place.rows - first);
     const auto bytes = source.next(rows * source_row_bytes);
+    source_hash.update(bytes);
     first_plane.resize(static_cast<size_t>(rows) * stride);
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = first + i;
@@ -118,23 +125,36 @@ void encode_blocks160(const TrunkTensor& tensor, const File& shard, SourceStream
     extent.write(std::as_bytes(std::span(first_plane)));
   }
   extent.write(std::as_bytes(std::span(tail)));
+  return source_hash.digest();
 }
 
 }  // namespace
 
 EncodedHashes encode_trunk_tensor(const TrunkTensor& tensor, const File& shard,
-                                  const PackWriter& writer,
+                                  const PackWriter& writer, AlignedBytes& buffer,
                                   const std::function<void(int64_t)>& on_read) {
   K3_CHECK(tensor.source.length_bytes ==
            tensor.shape.elements().value_or(-1) * dtype_bytes(tensor.dtype));
-  SourceStream source(shard, tensor.source, on_read);
+  SourceStream source(shard, tensor.source, buffer, on_read);
   ExtentStream extent(writer, tensor.extent);
   if (lies_in_blocks160(tensor.format)) {
-    encode_blocks160(tensor, shard, source, extent);
-  } else {
-    copy_rows(source, extent);
+    const uint64_t source_hash = encode_blocks160(tensor, shard, source, extent);
+    return {extent.finish(), source_hash};
   }
-  return {extent.finish(), source.digest()};
+  copy_rows(source, extent);
+  const uint64_t hash = extent.finish();
+  return {hash, hash};
+}
+
+int64_t trunk_buffer_bytes(const TrunkTensor& tensor) {
+  if (!lies_in_blocks160(tensor.format)) return std::min(kChunkBytes, tensor.source.length_bytes);
+  const Blocks160 place{tensor.format, tensor.shape[0], tensor.shape[1]};
+  const int64_t source_row_bytes = place.cols * dtype_bytes(tensor.dtype);
+  const int64_t rows = std::min(place.rows, rows_at_once(source_row_bytes));
+  const int64_t tail = place.extent_bytes() - place.plane_bytes();
+  constexpr int64_t kPerWeight = sizeof(float) + 2 * sizeof(int8_t);
+  const int64_t one_row = kPerWeight * place.blocks_per_row() * kBlockInputs;
+  return rows * (source_row_bytes + place.row_stride_bytes()) + tail + one_row;
 }
 
 }  // namespace k3

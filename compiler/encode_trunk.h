@@ -6,6 +6,7 @@
 
 #include "compiler/pack_writer.h"
 #include "passes/model.h"
+#include "schema/aligned_bytes.h"
 #include "schema/file.h"
 
 namespace k3 {
@@ -15,12 +16,15 @@ struct EncodedHashes {
   uint64_t source = 0;
 };
 
-// Streams `tensor` from `shard` through its planned format into `writer`. f32 and bf16 are copied;
-// int8 goes row by row
-// through encode_int8_row, a ternary format through round_ternary_row. Calls `on_read` with the
-// bytes of each piece read. Throws Error for a weight that is not finite where it must be rounded.
+// Streams `tensor` from `shard` through `buffer` and its planned format into `writer`. f32 and bf16
+// are copied; int8 goes row by row through encode_int8_row, a ternary format through
+// round_ternary_row. Calls `on_read` with the bytes of each piece read. Throws Error for a weight
+// that is not finite where it must be rounded.
 EncodedHashes encode_trunk_tensor(const TrunkTensor& tensor, const File& shard,
-                                  const PackWriter& writer,
+                                  const PackWriter& writer, AlignedBytes& buffer,
                                   const std::function<void(int64_t)>& on_read);
+
+// The bytes of memory that encoding `tensor` takes at most, `buffer` included.
+int64_t trunk_buffer_bytes(const TrunkTensor& tensor);
 
 }  // namespace k3

@@ -9,7 +9,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <vector>
 
+#include "compiler/encode_journal.h"
 #include "schema/error.h"
 #include "schema/file.h"
 #include "schema/pack_frame.h"
@@ -37,29 +39,34 @@ int create_exclusively(const std::string& path) {
   return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
 }
 
-// A lock on the neighbour tells a running program from a killed one: the system drops it with the
-// process.
-bool is_abandoned(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (descriptor < 0) return false;
-  const bool abandoned = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
-  ::close(descriptor);
-  return abandoned;
+[[noreturn]] void fail_running(const std::string& path) {
+  throw Error(path, ": another program is writing it");
 }
 
-int create_unfinished(const std::string& path) {
-  int descriptor = create_exclusively(path);
-  if (descriptor < 0 && errno == EEXIST) {
-    if (!is_abandoned(path)) throw Error(path, ": another program is writing it");
-    ::unlink(path.c_str());
-    descriptor = create_exclusively(path);
-  }
+// Opens and locks what is there; -1 when nothing is. The lock tells a running program from a killed
+// one: the system drops it with the process.
+int open_left_over(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (descriptor < 0 && errno == ENOENT) return -1;
+  if (descriptor < 0) throw Error(path, ": cannot open for writing: ", std::strerror(errno));
+  struct stat opened {};
+  struct stat named {};
+  // If it has lost its name by now, the other program has just finished its pack.
+  const bool free = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 &&
+                    ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+                    opened.st_ino == named.st_ino && S_ISREG(opened.st_mode);
+  if (free) return descriptor;
+  ::close(descriptor);
+  fail_running(path);
+}
+
+int create_locked(const std::string& path) {
+  const int descriptor = create_exclusively(path);
+  if (descriptor < 0 && errno == EEXIST) fail_running(path);
   if (descriptor < 0) throw Error(path, ": cannot create: ", std::strerror(errno));
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
-    ::close(descriptor);
-    throw Error(path, ": another program is writing it");
-  }
-  return descriptor;
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
+  ::close(descriptor);
+  fail_running(path);
 }
 
 void sync_folder_of(const std::string& path) {
@@ -73,26 +80,63 @@ void sync_folder_of(const std::string& path) {
 
 }  // namespace
 
-PackWriter::PackWriter(const std::string& path, int64_t file_bytes)
-    : path_(path), unfinished_path_(path + ".unfinished") {
+PackWriter::PackWriter(const std::string& path, Resume resume)
+    : path_(path),
+      unfinished_path_(path + ".unfinished"),
+      journal_path_(unfinished_path_ + ".journal"),
+      stays_(resume == Resume::kYes) {
   check_replaceable(path);
-  file_ = std::make_unique<OutputFile>(create_unfinished(unfinished_path_), unfinished_path_);
-  try {
-    remove_on_signal_ = std::make_unique<RemoveOnSignal>(unfinished_path_);
-    // Where the file system can, the disk proves full now and not hours later.
-    if (::fallocate(file_->descriptor(), 0, 0, file_bytes) != 0 && errno != EOPNOTSUPP &&
-        errno != ENOSYS) {
-      throw Error(unfinished_path_, ": cannot reserve ", file_bytes,
-                  " bytes: ", std::strerror(errno));
+  int descriptor = open_left_over(unfinished_path_);
+  continues_ = descriptor >= 0 && stays_;
+  if (descriptor >= 0 && !stays_) {
+    const OutputFile left_over(descriptor, unfinished_path_);
+    if (EncodeJournal::holds_records(journal_path_)) {
+      throw Error(unfinished_path_,
+                  ": is the work of a compile that was killed; go on with it by --resume, or "
+                  "remove it to start over");
     }
-  } catch (...) {
     ::unlink(unfinished_path_.c_str());
+  }
+  if (!continues_) descriptor = create_locked(unfinished_path_);
+  file_ = std::make_unique<OutputFile>(descriptor, unfinished_path_);
+  try {
+    signal_ending_ = stays_
+                         ? std::make_unique<SignalEnding>(
+                               std::vector<std::string>{},
+                               "k3c: interrupted; --resume goes on with " + unfinished_path_ + "\n")
+                         : std::make_unique<SignalEnding>(
+                               std::vector<std::string>{unfinished_path_, journal_path_});
+  } catch (...) {
+    remove_unfinished();
     throw;
   }
 }
 
+void PackWriter::reserve(int64_t file_bytes) const {
+  if (::fallocate(file_->descriptor(), 0, 0, file_bytes) == 0) return;
+  if (errno != EOPNOTSUPP && errno != ENOSYS) {
+    throw Error(unfinished_path_, ": cannot reserve ", file_bytes,
+                " bytes: ", std::strerror(errno));
+  }
+  if (::ftruncate(file_->descriptor(), file_bytes) != 0) {
+    throw Error(unfinished_path_, ": cannot have ", file_bytes, " bytes: ", std::strerror(errno));
+  }
+}
+
 PackWriter::~PackWriter() {
-  if (!finished_) ::unlink(unfinished_path_.c_str());
+  if (!finished_) remove_unfinished();
+}
+
+void PackWriter::remove_unfinished() const {
+  if (stays_) {
+    try {
+      if (EncodeJournal::holds_records(journal_path_)) return;
+    } catch (const Error&) {
+      return;  // a journal that cannot be read now may be readable later
+    }
+  }
+  ::unlink(unfinished_path_.c_str());
+  ::unlink(journal_path_.c_str());
 }
 
 void PackWriter::write_at(int64_t offset_bytes, std::span<const std::byte> bytes) const {
@@ -113,7 +157,8 @@ void PackWriter::finish(int64_t index_offset_bytes, std::span<const std::byte> i
     throw Error(path_, ": cannot give the finished pack its name: ", std::strerror(errno));
   }
   finished_ = true;
-  remove_on_signal_.reset();
+  signal_ending_.reset();
+  ::unlink(journal_path_.c_str());
   sync_folder_of(path_);
 }
 

@@ -16,9 +16,14 @@ std::string precision_name(Precision precision) {
   return "bf16";
 }
 
+std::string expert_layout_name(ExpertLayout layout) {
+  return layout == ExpertLayout::kCompact ? "compact" : "exact";
+}
+
 std::vector<std::pair<std::string, std::string>> canonical_options(const Options& options) {
   return {{"trunk", precision_name(options.ternary_trunk.trunk)},
-          {"head", precision_name(options.ternary_trunk.head)}};
+          {"head", precision_name(options.ternary_trunk.head)},
+          {"experts", expert_layout_name(options.reorder_layout.experts)}};
 }
 
 }  // namespace k3

@@ -27,14 +27,28 @@ struct TernaryTrunkOptions {
   Precision head = Precision::kSource;
 };
 
+// In what layout mxfp4 experts lie in the pack. No weight and no output depends on it.
+enum class ExpertLayout : uint8_t {
+  kExact,    // the checkpoint's scale bytes as they are
+  kCompact,  // half a byte a scale in each bank where all experts allow it: 2.9 % fewer bytes
+};
+
+struct ReorderLayoutOptions {
+  // As they are, because then a reader may use an expert where it was read, with no byte moved, and
+  // bands are whole pages at K3's sizes.
+  ExpertLayout experts = ExpertLayout::kExact;
+};
+
 struct Options {
   TernaryTrunkOptions ternary_trunk;
+  ReorderLayoutOptions reorder_layout;
 };
 
 // The options that decide bytes, as the pack records them: names and values in a fixed order.
 std::vector<std::pair<std::string, std::string>> canonical_options(const Options& options);
 
-// The name of a Precision on the command line and in a pack.
+// The names on the command line and in a pack.
 std::string precision_name(Precision precision);
+std::string expert_layout_name(ExpertLayout layout);
 
 }  // namespace k3

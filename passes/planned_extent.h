@@ -24,7 +24,7 @@ inline int64_t planned_bytes(const TrunkTensor& tensor) {
 
 // Where the matrices of the bank's experts lie in their extents.
 inline ExpertBands bank_bands(const ModelConfig& config, const Bank& bank) {
-  return {bank.format, config.expert_width(), config.expert_intermediate_size};
+  return {bank.format, config.expert_width(), config.expert_intermediate_size, bank.layout};
 }
 
 }  // namespace k3

@@ -1,8 +1,10 @@
 #include "runtime/expert_cache.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
+#include "schema/compact_scales.h"
 #include "schema/error.h"
 
 namespace k3 {
@@ -25,11 +27,10 @@ ExpertCache::ExpertCache(const PackReader& pack, int64_t layers, int64_t budget_
   int64_t largest_bytes = 0;
   int64_t count = 0;
   for (const PackBank& bank : banks) {
-    for (const PackExpert& expert : bank.experts) {
-      total_bytes += expert.extent.length_bytes;
-      largest_bytes = std::max(largest_bytes, expert.extent.length_bytes);
-      ++count;
-    }
+    const int64_t expert_bytes = resident_bands(pack.config(), bank).extent_bytes();
+    total_bytes += std::ssize(bank.experts) * expert_bytes;
+    largest_bytes = std::max(largest_bytes, expert_bytes);
+    count += std::ssize(bank.experts);
   }
   const int64_t needed_bytes = largest_bytes * pack.config().experts_per_token;
   if (budget_bytes < std::min(needed_bytes, total_bytes)) {
@@ -49,10 +50,19 @@ ExpertCache::ExpertCache(const PackReader& pack, int64_t layers, int64_t budget_
 
 ExpertCache::Entry& ExpertCache::load(const PackBank& bank, int32_t slot, uint64_t key) {
   const PackExpert& expert = bank.experts[static_cast<size_t>(slot)];
-  Entry entry{.extent = AlignedBytes(expert.extent.length_bytes), .weights = {}};
+  const ExpertBands place = resident_bands(pack_.config(), bank);
+  Entry entry{.extent = AlignedBytes(place.extent_bytes()), .weights = {}};
   const std::string name =
       "layer " + std::to_string(bank.layer) + " expert " + std::to_string(expert.source_id);
-  pack_.read(expert.extent, name, entry.extent.span(), check_hashes_);
+  if (bank.layout == Layout::kExpertBandsCompact) {
+    if (compact_.size_bytes() != expert.extent.length_bytes) {
+      compact_ = AlignedBytes(expert.extent.length_bytes);
+    }
+    pack_.read(expert.extent, name, compact_.span(), check_hashes_);
+    expand_scales(place, expert.least_exponent, compact_.span(), entry.extent.span());
+  } else {
+    pack_.read(expert.extent, name, entry.extent.span(), check_hashes_);
+  }
   entry.weights = {.extent = entry.extent.data(), .least_exponent = expert.least_exponent};
   statistics_.bytes_read += expert.extent.length_bytes;
   return entries_.insert_or_assign(key, std::move(entry)).first->second;

@@ -3,7 +3,8 @@
 // When every expert fits, all are read and checked once, at open. Otherwise an expert is read and
 // checked when it is asked for, and the one used longest ago makes room. Output bits do not depend
 // on the budget: an expert's bytes are the same wherever they come from, and the expert block adds
-// integers.
+// integers. In memory every expert lies in expert_bands; one that the pack has in
+// expert_bands_compact is brought into it when it is read.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 #include <vector>
 
 #include "kernels/routed_experts.h"
-#include "runtime/aligned_bytes.h"
+#include "schema/aligned_bytes.h"
 #include "schema/pack_reader.h"
 
 namespace k3 {
@@ -53,6 +54,7 @@ class ExpertCache {
   int64_t capacity_ = 0;
   int64_t clock_ = 0;
   std::unordered_map<uint64_t, Entry> entries_;  // layer and slot
+  AlignedBytes compact_;                         // an extent on its way
   std::vector<const ExpertWeights*> fetched_;
   ExpertCacheStatistics statistics_;
 };

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/aligned_bytes.h"
+#include "schema/aligned_bytes.h"
 #include "schema/matrix_view.h"
 #include "schema/model_config.h"
 #include "schema/pack_reader.h"

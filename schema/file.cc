@@ -60,6 +60,18 @@ void File::read_at(int64_t offset_bytes, std::span<std::byte> dst) const {
   }
 }
 
+void read_hashed(const File& file, int64_t offset_bytes, std::span<std::byte> dst,
+                 Xxh3Stream& hash) {
+  constexpr size_t kPieceBytes = size_t{256} << 10;
+  while (!dst.empty()) {
+    const auto piece = dst.first(std::min(kPieceBytes, dst.size()));
+    file.read_at(offset_bytes, piece);
+    hash.update(piece);
+    dst = dst.subspan(piece.size());
+    offset_bytes += static_cast<int64_t>(piece.size());
+  }
+}
+
 std::vector<std::byte> read_whole_file(const std::string& path, int64_t limit_bytes) {
   const File file(path);
   if (file.size_bytes() > limit_bytes) {

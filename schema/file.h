@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "schema/hash.h"
+
 namespace k3 {
 
 class File {
@@ -38,6 +40,11 @@ class File {
   int descriptor_ = -1;
   int64_t size_bytes_ = 0;
 };
+
+// Fills `dst` from `offset_bytes` on and brings `hash` up to date, in pieces that stay in a core's
+// cache between the two. Throws Error.
+void read_hashed(const File& file, int64_t offset_bytes, std::span<std::byte> dst,
+                 Xxh3Stream& hash);
 
 // The whole of a small file. Throws Error when it is larger than `limit_bytes`.
 std::vector<std::byte> read_whole_file(const std::string& path, int64_t limit_bytes);

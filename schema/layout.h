@@ -1,18 +1,23 @@
 // Where the codes and scales of a matrix lie in its extent: tested bijections, used by the encoder
 // and by every kernel.
 //
-// A place never depends on who reads it. Three layouts exist:
-//   row_major     f32, bf16: the checkpoint's own bytes, row after row. Also for vectors and
-//                 convolutions.
-//   blocks160     int8, ternary, ternary2: rows cut into blocks of 160 inputs, padded with zero
-//                 codes, so that a block of trits is one 32-byte load; then the plane of u8
-//                 multipliers, then the f32 row scales. ternary2 has a second plane of codes of the
-//                 same geometry behind the first: each of the two is, byte for byte, a plane of
-//                 ternary, and the first trit is at the same offset in both formats.
-//   expert_bands  one expert's three matrices. It is cut into bands of 256 inner values; a band
-//                 holds its rows of w1, its rows of w3 and its columns of w2, each as codes then
-//                 scales. At K3's sizes a band is 357 pages of 4 KiB, so an expert can be split
-//                 over devices by width without another format.
+// A place never depends on who reads it. Four layouts exist:
+//   row_major             f32, bf16: the checkpoint's own bytes,
+//                         row after row. Also for vectors and
+//                         convolutions.
+//   blocks160             int8, ternary, ternary2: rows cut into blocks of 160 inputs, padded with
+//                         zero codes, so that a block of trits is one 32-byte load; then the plane
+//                         of u8 multipliers, then the f32 row scales. ternary2 has a second plane
+//                         of codes of the same geometry behind the first: each of the two is, byte
+//                         for byte, a plane of ternary, and the first trit is at the same offset in
+//                         both formats.
+//   expert_bands          one expert's three matrices. It is cut into bands of 256 inner values; a
+//                         band holds its rows of w1, its rows of w3 and its columns of w2, each as
+//                         codes then scales. At K3's sizes a band is 357 pages of 4 KiB, so an
+//                         expert can be split over devices by width without another format.
+//   expert_bands_compact  the same with half a byte per mxfp4 scale, for files: compact_scales.h
+//                         says how, and turns it into expert_bands for the kernels. A band of K3's
+//                         is no whole number of pages.
 // Planes start on 64-byte boundaries in blocks160. Bands follow each other without gaps.
 #pragma once
 
@@ -30,10 +35,15 @@
 namespace k3 {
 
 // The values are on disk (pack.fbs). Append only.
-enum class Layout : uint8_t { kRowMajor = 0, kBlocks160 = 1, kExpertBands = 2 };
+enum class Layout : uint8_t {
+  kRowMajor = 0,
+  kBlocks160 = 1,
+  kExpertBands = 2,
+  kExpertBandsCompact = 3
+};
 
-inline constexpr std::array<std::string_view, 3> kLayoutNames = {"row_major", "blocks160",
-                                                                 "expert_bands"};
+inline constexpr std::array<std::string_view, 4> kLayoutNames = {
+    "row_major", "blocks160", "expert_bands", "expert_bands_compact"};
 
 inline std::string_view layout_name(Layout layout) {
   return kLayoutNames[static_cast<size_t>(layout)];
@@ -112,12 +122,13 @@ enum class ExpertMatrix : uint8_t {
   kW2 = 2
 };  // gate, up, down; the order inside a band
 
-// expert_bands: w1 and w3 are [inner, latent], w2 is [latent, inner]. mxfp4 needs both widths to be
-// multiples of 32.
+// expert_bands and expert_bands_compact: w1 and w3 are [inner, latent], w2 is [latent, inner].
+// mxfp4 needs both widths to be multiples of 32.
 struct ExpertBands {
   Format format = Format::kMxfp4;
   int64_t latent = 0;  // inputs of w1 and w3, outputs of w2
   int64_t inner = 0;   // moe_intermediate_size
+  Layout layout = Layout::kExpertBands;
 
   // One matrix's part of one band: codes, then scales, both row-major and tightly packed.
   struct Part {
@@ -135,8 +146,13 @@ struct ExpertBands {
   K3_HOST_DEVICE int64_t scales_per_row(int64_t cols) const {
     return format == Format::kMxfp4 ? cols / kMxfp4GroupInputs : 0;
   }
+  // Rows of a part are a multiple of 32, so half bytes come out even.
+  K3_HOST_DEVICE int64_t scale_bytes(int64_t rows, int64_t cols) const {
+    const int64_t scales = rows * scales_per_row(cols);
+    return layout == Layout::kExpertBandsCompact ? scales / 2 : scales;
+  }
   K3_HOST_DEVICE int64_t part_bytes(int64_t rows, int64_t cols) const {
-    return rows * (packed_row_bytes(format, cols) + scales_per_row(cols));
+    return rows * packed_row_bytes(format, cols) + scale_bytes(rows, cols);
   }
   K3_HOST_DEVICE int64_t band_bytes(int64_t band) const {
     return 2 * part_bytes(band_inner(band), latent) + part_bytes(latent, band_inner(band));

@@ -1,6 +1,7 @@
 #include "schema/memory_need.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace k3 {
 
@@ -16,13 +17,10 @@ MemoryNeed memory_need(const PackContent& content) {
   MemoryNeed need;
   for (const PackTensor& tensor : content.tensors) need.weights_bytes += resident_bytes(tensor);
   for (const PackBank& bank : content.banks) {
-    int64_t bank_bytes = 0;
-    for (const PackExpert& expert : bank.experts) bank_bytes += expert.extent.length_bytes;
-    need.all_expert_bytes += bank_bytes;
-    if (bank.experts.empty()) continue;
+    const int64_t expert_bytes = resident_bands(config, bank).extent_bytes();
+    need.all_expert_bytes += std::ssize(bank.experts) * expert_bytes;
     need.least_expert_bytes =
-        std::max(need.least_expert_bytes,
-                 config.experts_per_token * bank.experts.front().extent.length_bytes);
+        std::max(need.least_expert_bytes, config.experts_per_token * expert_bytes);
   }
   for (const LayerConfig& layer : config.layers) {
     if (layer.attention == AttentionKind::kKda) {

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "schema/compact_scales.h"
 #include "schema/error.h"
 #include "schema/layout.h"
 #include "schema/model_tensors.h"
@@ -90,8 +91,7 @@ void check_tensors(const PackContent& content, const std::string& path) {
     const auto bytes = tensor_extent_bytes(got);
     if (!bytes) {
       throw Error(path, ": tensor ", want.name, ": format ", format_name(got.format),
-                  " does not go with layout ", static_cast<int>(got.layout), " and shape ",
-                  got.shape);
+                  " does not go with layout ", layout_name(got.layout), " and shape ", got.shape);
     }
     if (got.extent.length_bytes != *bytes) {
       throw Error(path, ": tensor ", want.name, ": extent has ", got.extent.length_bytes,
@@ -117,12 +117,14 @@ void check_bank(const ModelConfig& config, const PackBank& bank, const std::stri
     fail("has ", experts, " experts, expected ", config.experts_per_token, " to ",
          bank.source_experts);
   }
-  if (bank.layout != Layout::kExpertBands ||
-      (bank.format != Format::kMxfp4 && bank.format != Format::kBf16)) {
-    fail("has format ", format_name(bank.format), " and layout ", static_cast<int>(bank.layout),
-         ", expected mxfp4 or bf16 in layout 2");
+  const bool in_bands = bank.layout == Layout::kExpertBands &&
+                        (bank.format == Format::kMxfp4 || bank.format == Format::kBf16);
+  const bool compact = bank.layout == Layout::kExpertBandsCompact && bank.format == Format::kMxfp4;
+  if (!in_bands && !compact) {
+    fail("has format ", format_name(bank.format), " and layout ", layout_name(bank.layout),
+         ", expected mxfp4 or bf16 in expert_bands, or mxfp4 in expert_bands_compact");
   }
-  const ExpertBands place{bank.format, config.expert_width(), config.expert_intermediate_size};
+  const ExpertBands place = bank_bands(config, bank);
   if (bank.format == Format::kMxfp4 &&
       (place.latent % kMxfp4GroupInputs != 0 || place.inner % kMxfp4GroupInputs != 0)) {
     fail("widths ", place.latent, " and ", place.inner, " are not multiples of 32");
@@ -139,6 +141,11 @@ void check_bank(const ModelConfig& config, const PackBank& bank, const std::stri
     }
     if (seen[expert.source_id]) fail("expert ", expert.source_id, " is listed twice");
     seen[expert.source_id] = true;
+    if (compact && *std::max_element(expert.least_exponent.begin(), expert.least_exponent.end()) >
+                       kLargestCompactBase) {
+      fail("expert ", expert.source_id, " has a least exponent beyond ",
+           static_cast<int>(kLargestCompactBase), ", which half a byte more may carry past 254");
+    }
     if (expert.extent.length_bytes != expert_bytes) {
       fail("expert ", expert.source_id, " has ", expert.extent.length_bytes,
            " bytes, its widths and format make ", expert_bytes);

@@ -175,7 +175,8 @@ class IndexDecoder {
     to.name = name(*from.name());
     to.family = enumerator(from.family(), Family::kProjector, "family", "tensor ", to.name);
     to.format = enumerator(from.format(), Format::kTernary2, "format", "tensor ", to.name);
-    to.layout = enumerator(from.layout(), Layout::kExpertBands, "layout", "tensor ", to.name);
+    to.layout =
+        enumerator(from.layout(), Layout::kExpertBandsCompact, "layout", "tensor ", to.name);
     if (from.shape()->size() > static_cast<size_t>(Shape::kMaxRank)) {
       throw Error(path_, ": tensor ", to.name, ": has ", from.shape()->size(),
                   " dimensions, at most ", Shape::kMaxRank, " are known");
@@ -189,8 +190,8 @@ class IndexDecoder {
     PackBank to;
     to.layer = from.layer();
     to.format = enumerator(from.format(), Format::kTernary2, "format", "bank of layer ", to.layer);
-    to.layout =
-        enumerator(from.layout(), Layout::kExpertBands, "layout", "bank of layer ", to.layer);
+    to.layout = enumerator(from.layout(), Layout::kExpertBandsCompact, "layout", "bank of layer ",
+                           to.layer);
     to.source_experts = from.source_experts();
     to.fixed_point = from.fixed_point();
     to.experts.reserve(from.experts()->size());

@@ -46,6 +46,16 @@ struct PackBank {
   std::vector<PackExpert> experts;
 };
 
+// Where the matrices of the bank's experts lie in their extents.
+inline ExpertBands bank_bands(const ModelConfig& config, const PackBank& bank) {
+  return {bank.format, config.expert_width(), config.expert_intermediate_size, bank.layout};
+}
+
+// And where once they are in memory: kernels read scales as bytes (compact_scales.h).
+inline ExpertBands resident_bands(const ModelConfig& config, const PackBank& bank) {
+  return {bank.format, config.expert_width(), config.expert_intermediate_size};
+}
+
 struct PackSideFile {
   std::string name;
   int64_t raw_bytes = 0;

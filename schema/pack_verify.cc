@@ -14,6 +14,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "schema/aligned_bytes.h"
+#include "schema/compact_scales.h"
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/little_endian.h"
@@ -158,9 +160,15 @@ class Verifier {
       fault = check_blocks160(content.tensors[item.item]);
     } else if (item.kind == ExtentKind::kExpert) {
       const PackBank& bank = content.banks[item.item];
-      const ExpertBands place{bank.format, content.config.expert_width(),
-                              content.config.expert_intermediate_size};
-      fault = check_expert(place, bank.experts[item.expert], read_hashed(item.extent));
+      const PackExpert& expert = bank.experts[item.expert];
+      std::span<const std::byte> bytes = read_hashed(item.extent);
+      const ExpertBands place = resident_bands(content.config, bank);
+      if (bank.layout == Layout::kExpertBandsCompact) {
+        const auto expanded = expanded_.room_for(place.extent_bytes());
+        expand_scales(place, expert.least_exponent, bytes, expanded);
+        bytes = expanded;
+      }
+      fault = check_expert(place, expert, bytes);
     } else if (item.kind == ExtentKind::kSideFile) {
       fault = check_compressed(item.extent, content.side_files[item.item].raw_bytes);
     } else if (item.kind == ExtentKind::kReport && !is_stored_raw(reports[item.item])) {
@@ -211,13 +219,13 @@ class Verifier {
   }
 
   std::span<const std::byte> read(int64_t offset_bytes, int64_t length_bytes) {
-    buffer_.resize(static_cast<size_t>(length_bytes));
-    file_.read_at(offset_bytes, buffer_);
-    return buffer_;
+    const auto bytes = buffer_.room_for(length_bytes);
+    file_.read_at(offset_bytes, bytes);
+    return bytes;
   }
   std::span<const std::byte> read_hashed(const Extent& extent) {
-    const auto bytes = read(extent.offset_bytes, extent.length_bytes);
-    hash_.update(bytes);
+    const auto bytes = buffer_.room_for(extent.length_bytes);
+    k3::read_hashed(file_, extent.offset_bytes, bytes, hash_);
     if (on_progress_) on_progress_(extent.end_bytes());
     return bytes;
   }
@@ -232,7 +240,8 @@ class Verifier {
   const std::function<void(int64_t)>& on_progress_;
   PackReader::Scope scope_;
   std::vector<std::string> faults_;
-  std::vector<std::byte> buffer_;
+  AlignedBytes buffer_;
+  AlignedBytes expanded_;  // a compact expert
   Xxh3Stream hash_;
   int64_t end_bytes_ = kExtentAlignment;
 };

@@ -19,8 +19,9 @@ inline PackReader compile_tiny(TinySource& source, const TempFolder& folder,
   source.open(folder);
   PassResults results = run_pipeline(source.model, options, quiet);
   const std::string path = folder.path("out.k3pack");
-  PackWriter writer(path, results.data_end_bytes);
-  encode(source.model, results, writer, quiet);
+  PackWriter writer(path);
+  EncodeJournal journal(writer.journal_path(), {}, encode_items(source.model), false);
+  encode(source.model, results, writer, journal, quiet, 2);
   const PackIndex index = planned_index(source.model, results, options);
   writer.finish(align_up(results.data_end_bytes, kExtentAlignment),
                 encode_index(encode_content(index.content), index.provenance, {}, {}));

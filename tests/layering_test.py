@@ -20,7 +20,7 @@ ARROWS = {
 # A library's headers, and the files that may include them.
 FENCES = {
     r"flatbuffers/|schema/pack_generated\.h": r"schema/pack_decode\.cc|compiler/pack_encode\.cc",
-    r"xxhash\.h": r"schema/hash\.cc",
+    r"xxhash\.h|xxh_x86dispatch\.h": r"schema/hash\.cc",
     r"zstd\.h": r"schema/zstd\.cc",
     r"CLI/": r"(compiler|runtime)/command_line\.cc",
     r"curl/": r"compiler/remote_(address|transfer|header)\.(h|cc)",

@@ -12,7 +12,7 @@ import sys
 
 FORMATS = ["f32", "bf16", "int8", "mxfp4", "ternary", "ternary2"]
 BLOCK_BYTES = {"int8": [160], "ternary": [32], "ternary2": [32, 32]}  # of each plane of codes in blocks160
-LAYOUTS = ["row_major", "blocks160", "expert_bands"]
+LAYOUTS = ["row_major", "blocks160", "expert_bands", "expert_bands_compact"]
 PAGE = 4096
 MASK = (1 << 64) - 1
 
@@ -237,9 +237,13 @@ def tensor_bytes(form, layout, shape):
     return up(codes + rows * blocks, 64) + 4 * rows
 
 
-def expert_bytes(form, latent, inner):
+def expert_bytes(form, layout, latent, inner):
+    require((form, layout) in (("mxfp4", "expert_bands"), ("mxfp4", "expert_bands_compact"), ("bf16", "expert_bands")),
+            f"experts are {form} in {layout}")
+
     def part(rows, cols):
-        return rows * (row_bytes(form, cols) + (cols // 32 if form == "mxfp4" else 0))
+        scales = rows * cols // 32 if form == "mxfp4" else 0
+        return rows * row_bytes(form, cols) + (scales // 2 if layout == "expert_bands_compact" else scales)
 
     total = 0
     for first in range(0, inner, 256):
@@ -291,11 +295,12 @@ def list_items(index):
     for bank in content.tables(2):
         layer = bank.scalar(0, "q")
         form = name_of(FORMATS, bank.scalar(1, "B"), f"bank {layer}: format")
-        require(name_of(LAYOUTS, bank.scalar(2, "B"), f"bank {layer}: layout") == "expert_bands", f"bank {layer}: layout")
-        want = expert_bytes(form, latent, inner)
+        layout = name_of(LAYOUTS, bank.scalar(2, "B"), f"bank {layer}: layout")
+        want = expert_bytes(form, layout, latent, inner)
         source_experts = bank.scalar(3, "q")
         seen = set()
-        for offset, length, digest, source_id, *_ in bank.structs(5, "3QI4B"):
+        for offset, length, digest, source_id, *least, _ in bank.structs(5, "3QI4B"):
+            require(layout != "expert_bands_compact" or max(least) <= 239, f"layer {layer} expert {source_id}: least exponent")
             require(length == want, f"layer {layer} expert {source_id}: has {length} bytes, widths make {want}")
             require(source_id < source_experts and source_id not in seen, f"layer {layer}: expert {source_id}")
             seen.add(source_id)

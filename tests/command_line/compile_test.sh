@@ -56,3 +56,16 @@ expect_status 2 "$K3C" compile "$nano" -o t.k3pack --head ternary
 expect_status 0 "$K3C" compile "$nano" --stop-after census --quiet
 expect_line out '^census: trunk tensors: 210$'
 expect_status 0 "$K3C" census "$nano"
+
+# Compact experts: fewer bytes, the same model to the last bit.
+expect_status 0 "$K3C" compile "$nano" -o compact.k3pack --experts compact --quiet
+expect_status 0 "$K3C" verify compact.k3pack --quiet
+expect_status 0 python3 "$K3_SOURCE_DIR/tests/spec_reader.py" --quiet compact.k3pack
+expect_status 0 "$K3C" explain compact.k3pack model.layers.3.experts.17
+expect_line out '^  stored as +mxfp4 in expert_bands_compact, 4\.125 bits per weight$'
+expect_status 0 "$K3C" inspect compact.k3pack
+expect_line out "^routed experts +mxfp4 +1,344 +11,010,048 +4\.125 "
+for pack in a compact; do
+  expect_status 0 "$K3EXEC" run $pack.k3pack -p "And it came to pass" -n 4 --dump $pack.dump
+done
+cmp a.dump compact.dump || fail "compact experts changed the output"

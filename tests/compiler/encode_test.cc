@@ -8,9 +8,8 @@
 
 #include "compiler/encode_expert.h"
 #include "compiler/fixed_point.h"
-#include "compiler/pack_plan.h"
-#include "passes/pipeline.h"
 #include "passes/ternary_round.h"
+#include "schema/compact_scales.h"
 #include "schema/formats/mxfp4.h"
 #include "schema/formats/ternary.h"
 #include "schema/matrix_view.h"
@@ -197,6 +196,71 @@ TEST(Encode, NamesAnExpertWhoseW2BoundsNothing) {
     EXPECT_NE(failure(source).find("layer 1: expert 3.w2: has a weight that is NaN or infinite"),
               std::string::npos);
   }
+}
+
+Options compact_options() {
+  Options options;
+  options.reorder_layout.experts = ExpertLayout::kCompact;
+  return options;
+}
+
+TEST(Encode, ACompactExpertExpandsToThePlainOnesBytes) {
+  const TempFolder plain_folder;
+  const TempFolder compact_folder;
+  TinySource plain_source;
+  TinySource compact_source;
+  const PackReader plain = compile_tiny(plain_source, plain_folder);
+  const PackReader compact = compile_tiny(compact_source, compact_folder, compact_options());
+  EXPECT_TRUE(compact.verify().empty());
+  const PackBank& want = *plain.bank(1);
+  const PackBank& bank = *compact.bank(1);
+  ASSERT_EQ(bank.layout, Layout::kExpertBandsCompact);
+  EXPECT_EQ(bank.fixed_point, want.fixed_point);
+  const ExpertBands place = resident_bands(compact.config(), bank);
+  for (size_t i = 0; i < bank.experts.size(); ++i) {
+    const auto stored = read(compact, bank.experts[i].extent);
+    std::vector<std::byte> expanded(static_cast<size_t>(place.extent_bytes()));
+    EXPECT_LT(stored.size(), expanded.size());
+    expand_scales(place, bank.experts[i].least_exponent, stored, expanded);
+    EXPECT_EQ(expanded, read(plain, want.experts[i].extent)) << i;
+    EXPECT_EQ(bank.experts[i].least_exponent, want.experts[i].least_exponent);
+  }
+  EXPECT_EQ(compact.report("source_hashes"), plain.report("source_hashes"));
+}
+
+// One scale of expert 2's w2, and whether the bank is compact then.
+TEST(Encode, ABankWithOneScaleThatDoesNotFitStaysAsItIs) {
+  const auto is_compact = [](unsigned scale, bool zero_codes) {
+    TinySource source;
+    const Expert& expert = source.model.banks[0].experts[2];
+    source.bytes_of(expert.sources[3])[3 * 9 + 1] = static_cast<std::byte>(scale);
+    if (zero_codes) {
+      for (std::byte& byte : source.bytes_of(expert.sources[2]).subspan((3 * 9 + 1) * 16, 16)) {
+        byte = std::byte{0x80};
+      }
+    }
+    const TempFolder folder;
+    const PackReader pack = compile_tiny(source, folder, compact_options());
+    EXPECT_TRUE(pack.verify().empty());
+    return pack.bank(1)->layout == Layout::kExpertBandsCompact;
+  };
+  // The others are 118 to 122.
+  EXPECT_TRUE(is_compact(133, false));
+  EXPECT_FALSE(is_compact(134, false));
+  EXPECT_TRUE(is_compact(133, true));
+  EXPECT_FALSE(is_compact(134, true));
+  EXPECT_TRUE(is_compact(107, false));
+  EXPECT_FALSE(is_compact(106, false));
+  EXPECT_FALSE(
+      is_compact(117, true));  // below the least exponent, which only groups with codes make
+  EXPECT_FALSE(is_compact(0, true));
+}
+
+TEST(Encode, Bf16ExpertsAreNeverCompact) {
+  const TempFolder folder;
+  TinySource source(Format::kBf16);
+  const PackReader pack = compile_tiny(source, folder, compact_options());
+  EXPECT_EQ(pack.bank(1)->layout, Layout::kExpertBands);
 }
 
 TEST(Encode, SourceHashesAreStoredInOrder) {

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "compiler/encode_journal.h"
 #include "schema/pack_reader.h"
 #include "tests/temp_folder.h"
 #include "tests/thrown_message.h"
@@ -26,8 +27,8 @@ struct Writing {
   int64_t index_offset = align_up(static_cast<int64_t>(tiny.data.size()), kExtentAlignment);
   PackWriter writer;
 
-  explicit Writing(const std::string& path)
-      : writer(path, index_offset + static_cast<int64_t>(index.size())) {
+  explicit Writing(const std::string& path, Resume resume = Resume::kNo) : writer(path, resume) {
+    writer.reserve(index_offset + static_cast<int64_t>(index.size()));
     writer.write_at(kExtentAlignment,
                     std::span(tiny.data).subspan(static_cast<size_t>(kExtentAlignment)));
   }
@@ -87,6 +88,50 @@ TEST(PackWriter, AKilledProgramsNeighbourIsReplacedARunningOnesIsNot) {
   const Writing running(path);
   EXPECT_EQ(thrown_message([&] { Writing other(path); }),
             path + ".unfinished: another program is writing it");
+}
+
+// A journal beside `path`.unfinished that claims one item.
+void claim_one(const std::string& path) {
+  EncodeJournal(path + ".unfinished.journal", {1, 2}, 3, false).add(0, {});
+}
+
+TEST(PackWriter, WorkThatCanBeContinuedIsNotWrittenOver) {
+  const TempFolder folder;
+  const std::string path = folder.path("out.k3pack");
+  folder.write("out.k3pack.unfinished", std::string("left behind"));
+  claim_one(path);
+  EXPECT_NE(thrown_message([&] { Writing writing(path); }).find("go on with it by --resume"),
+            std::string::npos);
+  EXPECT_EQ(files_in(folder), 2);
+  Writing writing(path, Resume::kYes);
+  EXPECT_TRUE(writing.writer.continues());
+  writing.finish();
+  EXPECT_TRUE(PackReader(path).verify().empty());
+  EXPECT_EQ(files_in(folder), 1);
+}
+
+TEST(PackWriter, UnderResumeWorkStaysAndNothingElseDoes) {
+  const TempFolder folder;
+  const std::string path = folder.path("out.k3pack");
+  { const Writing writing(path, Resume::kYes); }
+  EXPECT_EQ(files_in(folder), 0);
+  {
+    const Writing writing(path, Resume::kYes);
+    EXPECT_FALSE(writing.writer.continues());
+    claim_one(path);
+  }
+  EXPECT_EQ(files_in(folder), 2);
+}
+
+TEST(PackWriter, UnderResumeASignalLeavesTheWorkAndSaysHowToGoOn) {
+  const TempFolder folder;
+  EXPECT_EXIT(
+      {
+        const Writing writing(folder.path("out.k3pack"), Resume::kYes);
+        ::raise(SIGTERM);
+      },
+      testing::KilledBySignal(SIGTERM), "--resume goes on with .*out.k3pack.unfinished");
+  EXPECT_EQ(files_in(folder), 1);
 }
 
 TEST(PackWriter, AFolderThatIsMissingIsNamed) {

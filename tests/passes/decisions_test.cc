@@ -18,8 +18,9 @@ TEST(Decisions, AreALinePerChoiceWithNumbersThatReadBack) {
 
 TEST(Options, AreRecordedInAFixedOrder) {
   Options options;
-  EXPECT_EQ(canonical_options(options), (std::vector<std::pair<std::string, std::string>>{
-                                            {"trunk", "bf16"}, {"head", "bf16"}}));
+  EXPECT_EQ(canonical_options(options),
+            (std::vector<std::pair<std::string, std::string>>{
+                {"trunk", "bf16"}, {"head", "bf16"}, {"experts", "exact"}}));
   options.ternary_trunk.head = Precision::kInt8;
   EXPECT_EQ(canonical_options(options)[1].second, "int8");
 }

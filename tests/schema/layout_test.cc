@@ -106,8 +106,9 @@ TEST(Blocks160, HoldsItsRateAtK3sWidths) {
 
 // Every element's nibble (or bf16 pair) and every group's scale byte, by the formula of the
 // document: band, then matrix, then codes, then scales.
-void expect_bijection(Format format, int64_t latent, int64_t inner) {
-  const ExpertBands place{format, latent, inner};
+void expect_bijection(Format format, int64_t latent, int64_t inner,
+                      Layout layout = Layout::kExpertBands) {
+  const ExpertBands place{format, latent, inner, layout};
   Marks marks(place.extent_bytes());
   for (int64_t band = 0; band < place.bands(); ++band) {
     for (const auto matrix : {ExpertMatrix::kW1, ExpertMatrix::kW3, ExpertMatrix::kW2}) {
@@ -123,8 +124,9 @@ void expect_bijection(Format format, int64_t latent, int64_t inner) {
             marks.mark_bytes(start + 2 * col, 2);
           }
         }
-        marks.mark_bytes(part.scales_offset + row * place.scales_per_row(part.cols),
-                         place.scales_per_row(part.cols));
+        const int64_t groups = place.scales_per_row(part.cols);
+        const int64_t nibbles = layout == Layout::kExpertBandsCompact ? 1 : 2;  // a scale
+        marks.mark_nibbles(2 * part.scales_offset + nibbles * row * groups, nibbles * groups);
       }
     }
   }
@@ -135,6 +137,7 @@ TEST(ExpertBands, EveryCodeAndScaleHasItsOwnPlaceAndNoByteIsLeft) {
   for (const int64_t latent : {32, 96}) {
     for (const int64_t inner : {32, 64, 224, 256, 288, 512, 800}) {
       expect_bijection(Format::kMxfp4, latent, inner);
+      expect_bijection(Format::kMxfp4, latent, inner, Layout::kExpertBandsCompact);
       expect_bijection(Format::kBf16, latent, inner);
     }
   }
@@ -154,6 +157,11 @@ TEST(ExpertBands, AnExpertOfK3Is12BandsOf357Pages) {
   EXPECT_EQ(place.bands(), 12);
   EXPECT_EQ(place.band_bytes(0), 357 * 4096);
   EXPECT_EQ(place.extent_bytes(), 17'547'264);
+}
+
+TEST(ExpertBands, ACompactExpertOfK3HasHalfTheScaleBytes) {
+  const ExpertBands place{Format::kMxfp4, 3584, 3072, Layout::kExpertBandsCompact};
+  EXPECT_EQ(place.extent_bytes(), 17'031'168);
 }
 
 }  // namespace

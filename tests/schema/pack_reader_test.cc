@@ -166,8 +166,8 @@ TEST(PackReader, RefusesFormatsThatATensorCannotHave) {
 TEST(PackReader, RefusesUnknownEnumerators) {
   expect_refused("format is 9",
                  [](TinyPack& pack) { some_matrix(pack).format = static_cast<Format>(9); });
-  expect_refused("layout is 3",
-                 [](TinyPack& pack) { some_matrix(pack).layout = static_cast<Layout>(3); });
+  expect_refused("layout is 4",
+                 [](TinyPack& pack) { some_matrix(pack).layout = static_cast<Layout>(4); });
   expect_refused("family is 13",
                  [](TinyPack& pack) { some_matrix(pack).family = static_cast<Family>(13); });
   expect_refused("format is 255",
@@ -235,6 +235,24 @@ TEST(PackReader, RefusesConfigsOutOfRange) {
   refused("attention_residual_block",
           [](ModelConfig& config) { config.attention_residual_block = 0; });
   refused("eos_token_id", [](ModelConfig& config) { config.eos_token_id = 40; });
+}
+
+TEST(PackReader, RefusesCompactScalesWhereTheyMeanNothing) {
+  expect_refused("its widths and format make", [](TinyPack& pack) {
+    the_bank(pack).layout = Layout::kExpertBandsCompact;  // the extents are not
+  });
+  expect_refused("format bf16 and layout expert_bands_compact", [](TinyPack& pack) {
+    the_bank(pack).layout = Layout::kExpertBandsCompact;
+    the_bank(pack).format = Format::kBf16;
+  });
+  expect_refused("format mxfp4 and layout row_major",
+                 [](TinyPack& pack) { the_bank(pack).layout = Layout::kRowMajor; });
+  expect_refused("does not go with layout expert_bands_compact",
+                 [](TinyPack& pack) { some_matrix(pack).layout = Layout::kExpertBandsCompact; });
+  expect_refused("has a least exponent beyond 239", [](TinyPack& pack) {
+    the_bank(pack).layout = Layout::kExpertBandsCompact;
+    the_bank(pack).experts[0].least_exponent[2] = 240;
+  });
 }
 
 TEST(PackReader, RefusesSideFilesThatAreNoPlainNames) {

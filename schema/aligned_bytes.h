@@ -1,4 +1,7 @@
-// Memory for extents: 64-byte aligned, uninitialised, owned.
+// Memory for extents and for what is read from files: 64-byte aligned, uninitialised, owned.
+//
+// A vector's memory starts 16 bytes behind a page, and the kernel copies from a page to there at
+// little more than half the speed that it has to a multiple of 64.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +29,12 @@ class AlignedBytes {
   const std::byte* data() const { return data_.get(); }
   int64_t size_bytes() const { return size_bytes_; }
   std::span<std::byte> span() { return {data(), static_cast<size_t>(size_bytes_)}; }
+
+  // Room for `bytes` bytes, for buffers that serve one thing after another. What was there is lost.
+  std::span<std::byte> room_for(int64_t bytes) {
+    if (bytes > size_bytes_) *this = AlignedBytes(bytes);
+    return span().first(static_cast<size_t>(bytes));
+  }
 
  private:
   struct Free {
