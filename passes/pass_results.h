@@ -9,13 +9,13 @@
 
 #include "passes/decisions.h"
 #include "schema/pack_index.h"
+#include "schema/source_hashes.h"
 
 namespace k3 {
 
-// The names of a pack's reports.
+// The names of a pack's reports; the third is kSourceHashesReport.
 inline constexpr const char* kDecisionsReport = "decisions";
 inline constexpr const char* kSourcesReport = "sources";
-inline constexpr const char* kSourceHashesReport = "source_hashes";
 
 struct PlannedReport {
   std::string name;

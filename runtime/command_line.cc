@@ -12,6 +12,7 @@
 #include "runtime/bench.h"
 #include "runtime/eval.h"
 #include "runtime/run.h"
+#include "runtime/sensitivity.h"
 #include "schema/error.h"
 
 namespace k3 {
@@ -128,6 +129,34 @@ std::function<void()> add_eval(CLI::App& app) {
   return [options] { eval(*options, std::cout, std::cerr); };
 }
 
+void add_window_flags(CLI::App& app, WindowOptions& windows) {
+  app.add_option("--window-tokens", windows.window_tokens,
+                 "Tokens of a window; each starts from a fresh state")
+      ->capture_default_str();
+  app.add_option("--max-tokens", windows.max_tokens,
+                 "Most tokens to use; of longer texts windows at equal distances are taken")
+      ->capture_default_str();
+}
+
+std::function<void()> add_sensitivity(CLI::App& app) {
+  auto options = std::make_shared<SensitivityOptions>();
+  add_load_flags(app, options->load);
+  app.add_option("--candidates", options->candidate_paths,
+                 "Packs of the same checkpoint with the trunk in other formats: C1,C2,...")
+      ->required()
+      ->delimiter(',');
+  app.add_option("--text", options->text_paths,
+                 "Calibration texts; the documents of their select half are used")
+      ->required();
+  add_window_flags(app, options->windows);
+  app.add_option("-o,--output", options->output_path,
+                 "The .k3sens file to write, for `k3c compile --trunk auto`")
+      ->required();
+  app.add_flag("--json", options->json, "Write the file's content to stdout instead of a table");
+  app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
+  return [options] { sensitivity(*options, std::cout, std::cerr); };
+}
+
 std::function<void()> add_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   add_load_flags(app, options->load);
@@ -141,11 +170,12 @@ std::function<void()> add_bench(CLI::App& app) {
   return [options] { bench(*options, std::cout); };
 }
 
-constexpr std::array<SubCommand, 3> kSubCommands = {{
+constexpr auto kSubCommands = std::to_array<SubCommand>({
     {"run", "Generate text from a pack", add_run},
     {"eval", "Measure perplexity on texts, and the distance to another pack", add_eval},
     {"bench", "Measure speed, per operation and against this machine's memory", add_bench},
-}};
+    {"sensitivity", "Measure what each trunk matrix costs in another format", add_sensitivity},
+});
 
 }  // namespace
 

@@ -2,28 +2,18 @@
 
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <sstream>
 
 #include "runtime/text_input.h"
+#include "runtime/token_windows.h"
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/json_writer.h"
+#include "schema/text_file.h"
 
 namespace k3 {
 namespace {
-
-EvalText tokenized(const TextFile& file, const Tokenizer& tokenizer) {
-  EvalText text{.name = file.name, .xxh3 = file.xxh3, .documents = {}};
-  for (const std::string& document : file.documents) {
-    std::vector<int32_t>& ids = text.documents.emplace_back();
-    if (tokenizer.adds_bos()) ids.push_back(tokenizer.bos_id());
-    const std::vector<int32_t> encoded = tokenizer.encode(document);
-    ids.insert(ids.end(), encoded.begin(), encoded.end());
-  }
-  return text;
-}
 
 // Two packs can be compared when the same ids mean the same text and the routing is by the same
 // experts.
@@ -137,12 +127,6 @@ void print_table(const std::vector<EvalResult>& results, std::ostream& out) {
          "layer) with one\n";
 }
 
-void write_receipt(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text << std::flush;
-  if (!file) throw Error(path, ": cannot write the receipt");
-}
-
 }  // namespace
 
 void eval(const EvalCommandOptions& options, std::ostream& out, std::ostream& progress) {
@@ -164,7 +148,7 @@ void eval(const EvalCommandOptions& options, std::ostream& out, std::ostream& pr
 
   std::vector<EvalResult> results;
   for (const std::string& path : options.text_paths) {
-    const EvalText text = tokenized(read_text(path), model.tokenizer());
+    const EvalText text = tokenize(read_text(path), model.tokenizer());
     results.push_back(evaluate(model.forward(), other ? &other->forward() : nullptr, text,
                                options.eval, [&](int64_t positions) {
                                  if (options.quiet) return;
@@ -181,7 +165,7 @@ void eval(const EvalCommandOptions& options, std::ostream& out, std::ostream& pr
   } else {
     print_table(results, out);
   }
-  if (!options.receipt_path.empty()) write_receipt(options.receipt_path, receipt);
+  if (!options.receipt_path.empty()) write_text_file(options.receipt_path, receipt);
   if (options.max_kl && mean_kl(results) > *options.max_kl) {
     throw Error(options.load.pack_path, ": the mean KL is ", mean_kl(results),
                 " nats, --max-kl allows ", *options.max_kl);

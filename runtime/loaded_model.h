@@ -34,6 +34,7 @@ class LoadedModel {
   const PackReader& pack() const { return pack_; }
   const ModelConfig& config() const { return config_; }  // the pack's, with the layers that run
   const Weights& weights() const { return weights_; }
+  Weights& weights() { return weights_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
   Backend& backend() { return *backend_; }
   ExpertCache& experts() { return experts_; }
