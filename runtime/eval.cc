@@ -5,8 +5,8 @@
 #include <memory>
 #include <sstream>
 
+#include "runtime/comparable_packs.h"
 #include "runtime/text_input.h"
-#include "runtime/token_windows.h"
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/json_writer.h"
@@ -14,19 +14,6 @@
 
 namespace k3 {
 namespace {
-
-// Two packs can be compared when the same ids mean the same text and the routing is by the same
-// experts.
-void check_comparable(const PackReader& pack, const PackReader& other) {
-  if (pack.side_file("tiktoken.model") != other.side_file("tiktoken.model") ||
-      pack.config().vocab_size != other.config().vocab_size) {
-    throw Error(other.path(), ": has another vocabulary than ", pack.path());
-  }
-  if (pack.config().layers != other.config().layers ||
-      pack.config().experts_per_token != other.config().experts_per_token) {
-    throw Error(other.path(), ": has other layers than ", pack.path());
-  }
-}
 
 // The mean over all positions of all texts.
 double mean_kl(const std::vector<EvalResult>& results) {
@@ -148,7 +135,8 @@ void eval(const EvalCommandOptions& options, std::ostream& out, std::ostream& pr
 
   std::vector<EvalResult> results;
   for (const std::string& path : options.text_paths) {
-    const EvalText text = tokenize(read_text(path), model.tokenizer());
+    const TextFile file = read_text(path);
+    const EvalText text{file.name, file.xxh3, tokenize_documents(file, model.tokenizer())};
     results.push_back(evaluate(model.forward(), other ? &other->forward() : nullptr, text,
                                options.eval, [&](int64_t positions) {
                                  if (options.quiet) return;
