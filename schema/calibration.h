@@ -13,7 +13,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,6 +56,11 @@ struct CalibrationSums {
   std::vector<Extent> cross;        // propagated only: y x', all rows
   std::vector<Extent> source_gram;  // propagated only: y y', rows of the upper triangle
 };
+
+// Exponents of a channel's step 2^s: the least s with max|x| <= 32639 x 2^s, as for the activations
+// of a product (kernels/quantize_activations.h). A channel that was always zero has the least one.
+inline constexpr int kLeastStep = -163;
+inline constexpr int kLargestStep = 114;
 
 // One vector that one or more matrices read. In a propagated calibration x is what they read in the
 // compressed model and y what they read in the source model at the same token.
