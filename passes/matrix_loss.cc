@@ -21,7 +21,7 @@ void append(std::string& text, double value) {
 
 std::string format_losses(std::span<const NamedLoss> losses) {
   std::string text =
-      "tensor\tformat\tstored_bits\tfit\tselect\tbound\tgap_bits\trho\tn_over_d\tpropagated";
+      "tensor\tformat\tstored_bits\tfit\tselect\tbound\tgap_bits\trho\tn_over_d\tridge\tpropagated";
   for (const std::string_view step : kSolverSteps) {
     for (const std::string_view half : {" fit", " select"}) {
       text += '\t';
@@ -36,7 +36,7 @@ std::string format_losses(std::span<const NamedLoss> losses) {
     text += '\t';
     text += format_name(row.format);
     for (const double value : {loss.stored_bits, loss.fit, loss.select, loss.bound, loss.gap_bits,
-                               loss.flatness, loss.samples, loss.propagated}) {
+                               loss.flatness, loss.samples, loss.ridge, loss.propagated}) {
       append(text, value);
     }
     for (size_t step = 0; step < kSolverSteps.size(); ++step) {

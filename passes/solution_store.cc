@@ -24,7 +24,7 @@ constexpr uint64_t kMagic = 0x31444556'4c4f534bu;  // "KSOLVED1"
 constexpr size_t kLossBytes = sizeof(MatrixLoss);
 constexpr size_t kHeadBytes = 3 * sizeof(uint64_t) + kLossBytes;
 constexpr size_t kHashBytes = sizeof(uint64_t);
-static_assert(sizeof(MatrixLoss) == 20 * sizeof(double), "nothing but doubles");
+static_assert(sizeof(MatrixLoss) == 23 * sizeof(double), "nothing but doubles");
 
 }  // namespace
 

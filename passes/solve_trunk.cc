@@ -9,9 +9,6 @@
 
 #include "passes/solve_trunk.h"
 
-#include <tbb/blocked_range.h>
-#include <tbb/parallel_for.h>
-
 #include <cmath>
 #include <limits>
 #include <map>
@@ -73,7 +70,8 @@ uint64_t solution_key(const TrunkTensor& tensor, uint64_t source_xxh3,
   key.add(kSolverRevision).add(source_xxh3).add(tensor.shape[0]).add(tensor.shape[1]);
   key.add(input.steps.xxh3).add(input.source_steps.xxh3);
   for (const CalibrationSums& sums : input.sums) key.add(sums.gram).add(sums.cross);
-  key.add(options.planes).add(options.damping).add(options.most_rounds).add(options.settled_share);
+  key.add(options.planes).add(options.ridge).add(options.damping).add(options.most_rounds);
+  key.add(options.settled_share).add(options.annealing_sweeps).add(options.annealing_heat);
   key.add(options.most_sweeps).add(options.training_steps).add(options.latent_rate);
   key.add(options.scale_rate).add(options.propagated_strength).add(options.propagated_damping);
   return key.digest();
@@ -136,7 +134,7 @@ void add_bound(const TrunkTensor& tensor, InputGrams& grams, MatrixLoss& loss) {
 }
 
 StoredSolution solve(const Model& model, const TrunkTensor& tensor, uint64_t source_xxh3,
-                     InputGrams& grams, const SolverOptions& options, Progress& progress) {
+                     InputGrams& grams, SolverOptions options, Progress& progress) {
   const File& shard = shard_of(model, tensor);
   const int64_t row_bytes = tensor.shape[1] * dtype_bytes(tensor.dtype);
   SolveInput input;
@@ -149,6 +147,7 @@ StoredSolution solve(const Model& model, const TrunkTensor& tensor, uint64_t sou
     read_weight_rows(tensor, shard, first_row, weights);
   };
   input.on_rows = [&](int64_t rows) { progress.advance(rows * row_bytes); };
+  options.ridge = choose_ridge(input, options);
   const TernarySolution solved = solve_ternary(input, options);
 
   StoredSolution solution;
@@ -165,6 +164,7 @@ StoredSolution solve(const Model& model, const TrunkTensor& tensor, uint64_t sou
   }
   loss.fit = solved.stored().fit;
   loss.select = solved.stored().select.value_or(kNotMeasured);
+  loss.ridge = options.ridge;
   loss.propagated = input.cross_gram.empty() ? 0 : 1;
   add_bound(tensor, grams, loss);
   solution.extent = ternary_extent({tensor.format, tensor.shape[0], tensor.shape[1]}, solved.codes);
@@ -189,7 +189,7 @@ MatrixLoss measure_int8(const Model& model, const TrunkTensor& tensor, InputGram
     for (const double value : values) total += value;
     return total;
   };
-  tbb::parallel_for(int64_t{0}, chunks, [&](int64_t part) {
+  for (int64_t part = 0; part < chunks; ++part) {  // output_energies uses all threads
     const int64_t first = part * chunk;
     const int64_t rows = std::min(chunk, tensor.shape[0] - first);
     std::vector<float> weights(static_cast<size_t>(rows * cols));
@@ -208,12 +208,12 @@ MatrixLoss measure_int8(const Model& model, const TrunkTensor& tensor, InputGram
       }
     }
     Energies& to = parts[static_cast<size_t>(part)];
-    to.fit = sum(output_energies(errors, cols, fit));
-    to.fit_weights = sum(output_energies(weights, cols, fit));
-    if (select == nullptr) return;
-    to.select = sum(output_energies(errors, cols, *select));
-    to.select_weights = sum(output_energies(weights, cols, *select));
-  });
+    to.fit = sum(output_energies(errors.data(), rows, cols, cols, fit));
+    to.fit_weights = sum(output_energies(weights.data(), rows, cols, cols, fit));
+    if (select == nullptr) continue;
+    to.select = sum(output_energies(errors.data(), rows, cols, cols, *select));
+    to.select_weights = sum(output_energies(weights.data(), rows, cols, cols, *select));
+  }
   Energies total;
   for (const Energies& part : parts) {
     total.fit += part.fit;
