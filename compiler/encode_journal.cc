@@ -7,7 +7,8 @@
 //   record  0  8  item
 //           8  8  XXH3-64 of the extent
 //          16  8  XXH3-64 of the source
-//          24  8  row bound, a double
+//          24  8  of a trunk tensor the XXH3-64 of the extent untuned, of an expert the row bound,
+//                 a double: never both
 //          32  3  least exponents, then five zeros
 //          40  8  XXH3-64 of the 40 bytes above and the head's key
 // All little-endian. The key in a record's checksum keeps a record of an earlier journal, which a
@@ -143,6 +144,7 @@ void EncodeJournal::read_claims(std::span<const std::byte> bytes) {
     EncodedItem& claim = claims_[static_cast<size_t>(item)].emplace();
     claim.extent_xxh3 = load_little_endian<uint64_t>(&bytes[8]);
     claim.source_xxh3 = load_little_endian<uint64_t>(&bytes[16]);
+    claim.untuned_xxh3 = load_little_endian<uint64_t>(&bytes[24]);
     claim.row_bound = std::bit_cast<double>(load_little_endian<uint64_t>(&bytes[24]));
     for (size_t i = 0; i < claim.least_exponent.size(); ++i) {
       claim.least_exponent[i] = std::to_integer<uint8_t>(bytes[32 + i]);
@@ -160,7 +162,8 @@ void EncodeJournal::add(size_t item, const EncodedItem& encoded) {
   store_little_endian(uint64_t{item}, &record[0]);
   store_little_endian(encoded.extent_xxh3, &record[8]);
   store_little_endian(encoded.source_xxh3, &record[16]);
-  store_little_endian(std::bit_cast<uint64_t>(encoded.row_bound), &record[24]);
+  store_little_endian(encoded.untuned_xxh3 | std::bit_cast<uint64_t>(encoded.row_bound),
+                      &record[24]);
   for (size_t i = 0; i < encoded.least_exponent.size(); ++i) {
     record[32 + i] = std::byte{encoded.least_exponent[i]};
   }

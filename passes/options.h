@@ -1,6 +1,7 @@
 // Every knob of the passes, one sub-struct per pass, each default with its reason.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,16 @@ enum class Precision : uint8_t {
   // be small.
   kTernary,
   kTernary2,
+  kAuto,  // each matrix as its measured sensitivity and the budget have it; not for the head
+};
+
+// What `auto` may spend, and what it must reach. At least one of the three is given, not both
+// budgets.
+struct TrunkBudget {
+  std::string sensitivity;             // the .k3sens file
+  std::optional<double> gigabytes;     // of the whole trunk as stored, 10^9 bytes
+  std::optional<double> average_bits;  // nominal, over the matrices that may be quantized
+  std::optional<double> max_kl;        // predicted, in nats
 };
 
 struct TernaryTrunkOptions {
@@ -31,6 +42,11 @@ struct TernaryTrunkOptions {
   std::string calibration;
   // Its `planes` follow from each matrix' format.
   SolverOptions solver;
+  TrunkBudget budget;  // of Precision::kAuto
+};
+
+struct TuningOptions {
+  std::string path;  // the .k3tune file; empty: scales and gains stay as they are
 };
 
 // In what layout mxfp4 experts lie in the pack. No weight and no output depends on it.
@@ -47,6 +63,7 @@ struct ReorderLayoutOptions {
 
 struct Options {
   TernaryTrunkOptions ternary_trunk;
+  TuningOptions tuning;
   ReorderLayoutOptions reorder_layout;
 };
 

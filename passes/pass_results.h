@@ -34,6 +34,8 @@ struct PassResults {
   std::vector<NamedLoss> losses;  // of quantized matrices, where calibration was given
   // What the pack was made from besides the checkpoint, for its provenance: names and hashes.
   std::vector<std::pair<std::string, std::string>> inputs;
+  // Of --trunk auto: places in Model::trunk and hashes of the extents whose harm was measured.
+  std::vector<std::pair<size_t, uint64_t>> measured_extents;
   std::vector<std::string> notes;  // sentences that compile prints below its table
   int64_t data_end_bytes = 0;      // where the last extent ends and the index may start; 0: not yet
 };

@@ -7,11 +7,13 @@
 #include <charconv>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 
 #include "runtime/bench.h"
 #include "runtime/capture.h"
 #include "runtime/eval.h"
+#include "runtime/fit.h"
 #include "runtime/run.h"
 #include "runtime/sensitivity.h"
 #include "schema/error.h"
@@ -158,6 +160,34 @@ std::function<void()> add_sensitivity(CLI::App& app) {
   return [options] { sensitivity(*options, std::cout, std::cerr); };
 }
 
+std::function<void()> add_fit(CLI::App& app) {
+  auto options = std::make_shared<FitCommandOptions>();
+  add_load_flags(app, options->load);
+  app.add_option("--teacher-pack", options->teacher_path,
+                 "The pack whose outputs the scales are fitted to: the same checkpoint in bf16")
+      ->required();
+  app.add_option("--text", options->text_paths,
+                 "Calibration texts; the documents of their fit half are used")
+      ->required();
+  add_window_flags(app, options->windows);
+  app.add_option("--target", options->fit.target,
+                 "What matrices that add to the residual stream are fitted to: the teacher's "
+                 "output, or what makes the stream the teacher's (default output)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, FitTarget>{
+          {"output", FitTarget::kOutput}, {"stream", FitTarget::kStream}}))
+      ->type_name("TARGET");
+  app.add_option("--strength", options->fit.strength,
+                 "How far to go from the pack's scales to the least squares")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("-o,--output", options->output_path,
+                 "The .k3tune file to write, for `k3c compile --tuned`")
+      ->required();
+  app.add_flag("--json", options->json, "Write the result as JSON");
+  app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
+  return [options] { fit(*options, std::cout, std::cerr); };
+}
+
 std::function<void()> add_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   add_load_flags(app, options->load);
@@ -212,6 +242,7 @@ constexpr auto kSubCommands = std::to_array<SubCommand>({
     {"eval", "Measure perplexity on texts, and the distance to another pack", add_eval},
     {"capture", "Record what the trunk's matrices read, and what the model predicts", add_capture},
     {"sensitivity", "Measure what each trunk matrix costs in another format", add_sensitivity},
+    {"fit", "Fit a compressed pack's scales to its teacher, layer by layer", add_fit},
     {"bench", "Measure speed, per operation and against this machine's memory", add_bench},
 });
 

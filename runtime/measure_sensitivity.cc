@@ -172,11 +172,10 @@ class SwapPlan {
 // One window in the base, kept so that a run can start at any layer.
 class WindowRun {
  public:
-  WindowRun(const Weights& weights, Forward& forward)
-      : weights_(weights),
-        forward_(forward),
+  explicit WindowRun(Forward& forward)
+      : forward_(forward),
         stream_(forward.make_stream()),
-        entries_(weights.layers.size(), stream_) {}
+        entries_(forward.config().layers.size(), stream_) {}
 
   void run_base(const std::vector<int32_t>& ids) {
     tokens_ = std::ssize(ids);
@@ -219,7 +218,6 @@ class WindowRun {
     return std::span(logits).subspan(token * vocab, vocab);
   }
 
-  const Weights& weights_;
   Forward& forward_;
   int64_t tokens_ = 0;
   ResidualStream stream_;
@@ -237,7 +235,7 @@ Sensitivity measure_sensitivity(LoadedModel& base, const std::vector<CandidatePa
   size_t longest = 0;
   for (const auto& window : windows.windows) longest = std::max(longest, window.size());
   Forward forward(base.weights(), base.experts(), base.backend(), static_cast<int64_t>(longest));
-  WindowRun run(base.weights(), forward);
+  WindowRun run(forward);
   const auto steps = static_cast<double>(windows.windows.size() * plan.swaps().size());
   double done = 0;
   for (const std::vector<int32_t>& window : windows.windows) {

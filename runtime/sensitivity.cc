@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <tuple>
 
-#include "runtime/comparable_packs.h"
 #include "runtime/measure_sensitivity.h"
 #include "schema/sensitivity.h"
 #include "schema/text_file.h"

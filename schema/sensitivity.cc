@@ -199,6 +199,7 @@ Sensitivity read_sensitivity(const std::string& path) {
   }
   constexpr int64_t kAny = int64_t{1} << 62;
   Sensitivity sensitivity;
+  sensitivity.file_xxh3 = xxh3(bytes);
   sensitivity.base_payload_xxh3 = fields.hash("base_payload_xxh3");
   sensitivity.window_tokens = fields.natural("window_tokens", kAny);
   sensitivity.positions = fields.natural("positions", kAny);

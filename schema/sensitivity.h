@@ -68,6 +68,7 @@ struct Sensitivity {
   std::vector<MatrixSensitivity> matrices;  // in the order of the pack's tensors
   std::vector<FamilySwap> families;
   std::vector<JointSwap> whole;  // one per candidate, in their order
+  uint64_t file_xxh3 = 0;        // of the file it was read from
 
   const MatrixSensitivity* find(std::string_view matrix) const;  // null when it was not measured
 };

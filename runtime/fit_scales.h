@@ -1,0 +1,51 @@
+// Fits the block scales of a compressed model layer by layer to the outputs of the model it was
+// compressed from, without a gradient through the model.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/loaded_model.h"
+#include "runtime/token_windows.h"
+
+namespace k3 {
+
+// What a matrix that adds to the residual stream is fitted to; all others are fitted to the
+// teacher's output at the same place.
+enum class FitTarget : uint8_t {
+  kOutput,  // as all others
+  kStream,  // to what makes the student's stream the teacher's, with all that came before it
+};
+
+struct FitOptions {
+  FitTarget target = FitTarget::kOutput;
+  // Holds scales of blocks that hardly anything reads; the tokens outnumber a row's scales a
+  // hundredfold, so it costs nothing elsewhere.
+  double ridge = 1e-3;
+  // How far to go from the old scales to the least squares.
+  double strength = 1;
+};
+
+struct FittedMatrix {
+  std::string name;
+  int64_t rows = 0;
+  int64_t blocks = 0;
+  std::vector<float> scales;  // [rows, blocks]
+  // Relative errors of its output in the compressed model, inherited ones included: |y - y_teacher|
+  // over |y_teacher|, on the tokens of the fit.
+  double error_before = 0;  // with its scales as they were, all earlier matrices fitted
+  double error_after = 0;
+};
+
+// Every trunk matrix that `student` has in blocks160. A matrix reads what the student feeds it,
+// with all that comes before it fitted, and is fitted to what the teacher's matrix gives at the
+// same token, or as options.target has it. `student` is left with the fitted scales as a pack would
+// store them. Memory: the streams of all tokens in both models, and one layer's sums. `on_progress`
+// gets the share done.
+std::vector<FittedMatrix> fit_scales(LoadedModel& student, LoadedModel& teacher,
+                                     const TokenWindows& windows, const FitOptions& options,
+                                     const std::function<void(double)>& on_progress);
+
+}  // namespace k3
