@@ -14,8 +14,7 @@ namespace {
 constexpr double kLinearTolerance = 0.1;
 
 const char* attention_of(const ModelConfig& config, int64_t layer) {
-  return config.layers[static_cast<size_t>(layer)].attention == AttentionKind::kKda ? "KDA"
-                                                                                     : "MLA";
+  return config.layers[static_cast<size_t>(layer)].attention == AttentionKind::kKda ? "KDA" : "MLA";
 }
 
 // Whether a tenth of the real error grows as the whole does.

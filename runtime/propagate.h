@@ -15,8 +15,8 @@ struct PropagateOptions {
   std::vector<std::string> text_paths;
   std::string backend = "reference";  // float activations; see error_growth.cc
   bool verify = true;
-  int64_t tokens = 1024;           // of all documents together
-  int64_t document_tokens = 256;   // of one; a longer document is cut
+  int64_t tokens = 1024;          // of all documents together
+  int64_t document_tokens = 256;  // of one; a longer document is cut
   ErrorGrowthOptions growth;
   std::string svg_path;  // empty: no picture
   bool json = false;
