@@ -22,6 +22,13 @@ struct ProductFactor {
 void add_product(int64_t rows, int64_t cols, int64_t depth, ProductFactor a, ProductFactor b,
                  float* c, int64_t c_stride);
 
+inline constexpr int64_t kMostSparseDepth = 256;
+
+// The same for a depth of at most kMostSparseDepth and an A of mostly zeros, which cost nothing.
+// Returns the multiply-adds it took.
+double add_sparse_product(int64_t rows, int64_t cols, int64_t depth, ProductFactor a,
+                          ProductFactor b, float* c, int64_t c_stride);
+
 // The same with disjoint tiles of C on all threads.
 void add_product_parallel(int64_t rows, int64_t cols, int64_t depth, ProductFactor a,
                           ProductFactor b, float* c, int64_t c_stride);

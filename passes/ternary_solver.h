@@ -1,15 +1,16 @@
 // Solves a matrix for a ternary format: the codes and scales that lose the least of its output,
 // given the Gram matrix of what it reads.
 //
-// With E = W - W^ the lost energy is tr(E H E^T). No polynomial method finds the best codes, so
-// five steps follow each other, none of which may raise a row's error on H:
+// With E = W^ - W the lost energy is tr(E H E^T). No polynomial method finds the best codes, so
+// these steps follow each other, none of which may raise a row's loss, tr(E (H + r I) E^T):
 //   exact scale  the best scale of every block of 160 inputs by the weights alone
 //   feedback     codes input by input, each error made good by the inputs that follow
 //   descent      one code after the other to its best value, then all scales of the row together
+//   annealed     descent with noise that dies out, and descent again
 //   trained      straight-through training, for those who ask for it, and descent again
 //   stored       scales to row_scale x u8 multiplier, and descent on the codes with these
-// Rows do not know each other: a row's result depends on that row, H and the options, not on the
-// other rows, the number of threads or the instruction set.
+// Rows do not know each other: a row's result depends on that row, its number, H and the options,
+// not on the other rows, the number of threads or the instruction set.
 #pragma once
 
 #include <cstdint>
@@ -41,9 +42,11 @@ struct SolveInput {
 
 // sqrt(tr(E H E^T) / tr(W H W^T)) after a step. With a cross-Gram, W is the propagated target.
 struct StepError {
-  std::string_view step;  // "rounding", "exact scale", "feedback", "descent", "trained", "stored"
+  std::string_view step;  // "rounding", "exact scale", "feedback", "descent", "annealed",
+                          // "trained", "stored"
   double fit = 0;
   std::optional<double> select;
+  double seconds = 0;  // of all threads together, for this step alone, measuring not included
 };
 
 struct TernarySolution {
@@ -55,6 +58,11 @@ struct TernarySolution {
 
   const StepError& stored() const { return steps.back(); }
 };
+
+// The ridge with the least error on select_gram, out of a few, tried on 64 rows at most without
+// annealing and training: options.ridge, unless the input has a select_gram. Matrices that read the
+// same input may share it.
+double choose_ridge(const SolveInput& input, const SolverOptions& options);
 
 // Throws Error for a Gram matrix that is not finite or has a negative diagonal element, and what
 // read_rows throws.
