@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstring>
 #include <span>
+#include <sstream>
 #include <string_view>
 
 #include "schema/calibration_index.h"
@@ -107,11 +108,11 @@ bool CaptureJournal::read_line(std::string_view line) {
 }
 
 void CaptureJournal::add(const CapturedStage& stage) {
-  std::string text = std::to_string(stage.layer) + " " + std::to_string(stage.end_bytes);
-  for (const CalibrationInput& input : stage.inputs) {
-    text += "\t" + encode_calibration_input(input);
-  }
-  const std::string line = sealed(text);
+  std::ostringstream text;
+  text << stage.layer << ' ' << stage.end_bytes;
+  for (const CalibrationInput& input : stage.inputs)
+    text << '\t' << encode_calibration_input(input);
+  const std::string line = sealed(text.str());
   file_->write_at(end_bytes_, std::as_bytes(std::span(line)));
   file_->sync();
   end_bytes_ += std::ssize(line);

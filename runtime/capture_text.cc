@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <span>
+#include <utility>
 
 #include "runtime/text_input.h"
 #include "schema/error.h"
@@ -17,12 +18,11 @@ CaptureText read_capture_text(const std::vector<std::string>& paths, const Token
     }
     const TextFile file = read_text(path);
     text.files.push_back({file.name, file.xxh3});
-    for (const std::string& content : file.documents) {
-      CaptureDocument& document = text.documents.emplace_back();
-      document.xxh3 = xxh3(std::as_bytes(std::span(content)));
-      if (tokenizer.adds_bos()) document.ids.push_back(tokenizer.bos_id());
-      const std::vector<int32_t> ids = tokenizer.encode(content);
-      document.ids.insert(document.ids.end(), ids.begin(), ids.end());
+    std::vector<std::vector<int32_t>> ids = tokenize_documents(file, tokenizer);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i].empty()) continue;
+      text.documents.push_back(
+          {.xxh3 = xxh3(std::as_bytes(std::span(file.documents[i]))), .ids = std::move(ids[i])});
     }
   }
   int64_t row = 0;

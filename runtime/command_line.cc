@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "runtime/bench.h"
+#include "runtime/capture.h"
 #include "runtime/eval.h"
 #include "runtime/propagate.h"
 #include "runtime/run.h"
@@ -182,13 +183,50 @@ std::function<void()> add_propagate(CLI::App& app) {
   return [options] { propagate(*options, std::cout, std::cerr); };
 }
 
-constexpr std::array<SubCommand, 4> kSubCommands = {{
+std::function<void()> add_capture(CLI::App& app) {
+  auto options = std::make_shared<CaptureOptions>();
+  app.add_option("pack", options->pack_path, "The .k3pack to run");
+  app.add_option("--text", options->text_paths,
+                 "Calibration texts: plain files, or .jsonl with one document a line in \"text\"; "
+                 "never held-out ones");
+  app.add_option("--calibration", options->calibration_path,
+                 "Write the Gram matrices of what every trunk matrix reads to this .k3cal");
+  app.add_option(
+      "--propagated", options->propagated_path,
+      "A compressed pack of the same checkpoint: capture what its matrices read, and how "
+      "that goes with what the pack's read");
+  app.add_option("--teacher", options->teacher_path,
+                 "Write the pack's likeliest next tokens after every token to this .k3teach");
+  app.add_option("--top-k", options->top_k, "Tokens that the teacher keeps of each prediction")
+      ->capture_default_str();
+  app.add_option("--first-layer", options->first_layer, "Capture from this layer on")
+      ->capture_default_str();
+  app.add_option("--last-layer", options->last_layer,
+                 "Stop behind this layer (default: all, and the head)");
+  app.add_option("--memory-gb", options->memory_gb,
+                 "Memory to stay below, in 10^9 bytes (default: nine tenths of what is free); "
+                 "changes no result");
+  app.add_option("--backend", options->backend, "cpu or reference, as for run")
+      ->capture_default_str();
+  app.add_option("--chunk-tokens", options->chunk_tokens,
+                 "Most tokens that pass a layer together; changes speed and memory, not results")
+      ->capture_default_str();
+  app.add_flag("!--no-verify", options->verify, "Do not check the hashes of what is read");
+  app.add_option("--merge", options->merge_paths,
+                 "Add up two or more .k3cal files of the same packs into --calibration");
+  app.add_flag("--json", options->json, "Write the result as JSON");
+  app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
+  return [options] { capture(*options, std::cout, std::cerr); };
+}
+
+constexpr auto kSubCommands = std::to_array<SubCommand>({
     {"run", "Generate text from a pack", add_run},
     {"eval", "Measure perplexity on texts, and the distance to another pack", add_eval},
     {"propagate", "Measure how a compressed pack's error travels through the layers",
      add_propagate},
+    {"capture", "Record what the trunk's matrices read, and what the model predicts", add_capture},
     {"bench", "Measure speed, per operation and against this machine's memory", add_bench},
-}};
+});
 
 }  // namespace
 

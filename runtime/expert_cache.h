@@ -34,6 +34,7 @@ class ExpertCache {
   ExpertCache(const PackReader& pack, bool check_hashes);
   // Drops what is held; then the same for the bank of `layer` alone, which may have none.
   void hold_layer(int64_t layer, int64_t budget_bytes);
+  void hold_nothing() { entries_.clear(); }
 
   bool all_resident() const { return all_resident_; }
   int64_t capacity_experts() const { return capacity_; }  // that can be held at the same time

@@ -57,6 +57,18 @@ Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend,
   stream_ = make_stream();
 }
 
+int64_t Forward::buffer_bytes() const {
+  const Buffers& b = buffers_;
+  size_t floats = 2 * b.route_slots.size() + stream_.prefix.size();
+  for (const auto* buffer : {&b.mixed, &b.normed, &b.branch, &b.q, &b.k, &b.v, &b.conv, &b.gate,
+                             &b.attended, &b.rank, &b.decay, &b.beta, &b.ffn_gate, &b.ffn_up,
+                             &b.latent, &b.routed, &b.shared, &b.router_logits, &b.route_weights}) {
+    floats += buffer->size();
+  }
+  for (const std::vector<float>& snapshot : stream_.snapshots) floats += snapshot.size();
+  return static_cast<int64_t>(floats * sizeof(float));
+}
+
 ResidualStream Forward::make_stream() const {
   ResidualStream stream;
   reserve(stream.prefix, max_tokens_, config_.hidden_size);

@@ -54,6 +54,7 @@ class Forward {
 
   const ModelConfig& config() const { return config_; }
   int64_t max_tokens() const { return max_tokens_; }
+  int64_t buffer_bytes() const;  // of memory that the buffers for a chunk take
 
   // Passes ids.size() tokens through the model and advances `state`. Logits of every token go to
   // `logits` [tokens, vocab] when it is not null; those of the last one always go to

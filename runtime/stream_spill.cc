@@ -43,20 +43,22 @@ void StreamSpill::begin_layer(int64_t layer) {
   }
 }
 
-void StreamSpill::read(int64_t first_row, int64_t rows, ResidualStream& stream) const {
+void StreamSpill::read(int64_t first_row, int64_t rows, ResidualStream& stream) {
   input_->read(first_row, rows, stream.prefix.data());
   stream.live_snapshots = std::ssize(snapshots_);
   for (size_t i = 0; i < snapshots_.size(); ++i) {
     snapshots_[i].read(first_row, rows, stream.snapshots[i].data());
   }
+  bytes_moved_ += (1 + stream.live_snapshots) * rows * row_bytes();
 }
 
 void StreamSpill::write(int64_t first_row, int64_t rows, const ResidualStream& stream) {
   output_->write(first_row, rows, stream.prefix.data());
+  bytes_moved_ += rows * row_bytes();
   if (!new_snapshot_) return;
-  const std::vector<float>& snapshot =
-      stream.snapshots[static_cast<size_t>(stream.live_snapshots - 1)];
-  new_snapshot_->write(first_row, rows, snapshot.data());
+  new_snapshot_->write(first_row, rows,
+                       stream.snapshots[static_cast<size_t>(stream.live_snapshots - 1)].data());
+  bytes_moved_ += rows * row_bytes();
 }
 
 void StreamSpill::sync() const {

@@ -27,8 +27,10 @@ class StreamSpill {
   // for the output, which writes nothing. Throws Error when a file is not there.
   void begin_layer(int64_t layer);
 
-  void read(int64_t first_row, int64_t rows, ResidualStream& stream) const;
+  void read(int64_t first_row, int64_t rows, ResidualStream& stream);
   void write(int64_t first_row, int64_t rows, const ResidualStream& stream);
+
+  int64_t bytes_moved() const { return bytes_moved_; }  // written and read so far
 
   // All tokens have passed: brings what was written to disk.
   void sync() const;
@@ -36,6 +38,7 @@ class StreamSpill {
   void drop_input() const;
 
  private:
+  int64_t row_bytes() const { return config_.hidden_size * static_cast<int64_t>(sizeof(float)); }
   std::string prefix_path(int64_t layer) const;
   std::string snapshot_path(int64_t snapshot) const;
 
@@ -44,6 +47,7 @@ class StreamSpill {
   const ModelConfig& config_;
   int64_t rows_;
   int64_t layer_ = -1;
+  int64_t bytes_moved_ = 0;
   std::optional<RowStore> input_, output_, new_snapshot_;
   std::vector<RowStore> snapshots_;
 };

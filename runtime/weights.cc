@@ -153,6 +153,7 @@ MatrixView Weights::matrix(const std::string& name) {
   K3_CHECK(tensor != nullptr && tensor->shape.rank() == 2);
   AlignedBytes& extent = storage_.emplace_back(tensor->extent.length_bytes);
   pack_.read(tensor->extent, name, extent.span(), check_hashes_);
+  bytes_read_ += tensor->extent.length_bytes;
   return view_matrix(tensor->format, tensor->shape[0], tensor->shape[1], extent.data());
 }
 
@@ -161,6 +162,7 @@ const float* Weights::vector(const std::string& name) {
   K3_CHECK(tensor != nullptr);
   AlignedBytes extent(tensor->extent.length_bytes);
   pack_.read(tensor->extent, name, extent.span(), check_hashes_);
+  bytes_read_ += tensor->extent.length_bytes;
   if (tensor->format == Format::kBf16) {
     const int64_t count = tensor->extent.length_bytes / 2;
     AlignedBytes wide(count * 4);

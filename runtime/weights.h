@@ -92,7 +92,8 @@ class Weights {
 
   const ModelConfig& config() const { return config_; }
   const PackReader& pack() const { return pack_; }
-  int64_t resident_bytes() const;  // of memory that the weights take
+  int64_t resident_bytes() const;                     // of memory that the weights take
+  int64_t bytes_read() const { return bytes_read_; }  // from the pack so far
 
   MatrixView embedding;                    // [vocab, d]
   MatrixView head;                         // [vocab, d]
@@ -117,6 +118,7 @@ class Weights {
   bool check_hashes_;
   Residence residence_;
   std::vector<AlignedBytes> storage_;
+  int64_t bytes_read_ = 0;
 };
 
 }  // namespace k3

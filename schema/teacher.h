@@ -19,11 +19,11 @@ struct Teacher {
   int64_t vocab_size = 0;
   int64_t top_k = 0;
 
-  std::vector<int32_t> token_ids;     // [tokens]
-  std::vector<int32_t> document_ids;  // [tokens]: counted from 0, ascending
-  std::vector<int32_t> top_ids;       // [tokens, top_k]: logits descending, then ids ascending
-  std::vector<float> top_logits;      // [tokens, top_k]
-  std::vector<double> log_sum_exp;    // [tokens]: over the whole vocabulary
+  std::vector<int32_t> token_ids = {};     // [tokens]
+  std::vector<int32_t> document_ids = {};  // [tokens]: counted from 0, ascending
+  std::vector<int32_t> top_ids = {};       // [tokens, top_k]: logits descending, then ids ascending
+  std::vector<float> top_logits = {};      // [tokens, top_k]
+  std::vector<double> log_sum_exp = {};    // [tokens]: over the whole vocabulary
 
   int64_t tokens() const { return static_cast<int64_t>(token_ids.size()); }
 };
