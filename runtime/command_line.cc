@@ -199,6 +199,9 @@ std::function<void()> add_capture(CLI::App& app) {
                  "Write the pack's likeliest next tokens after every token to this .k3teach");
   app.add_option("--top-k", options->top_k, "Tokens that the teacher keeps of each prediction")
       ->capture_default_str();
+  app.add_option("--window-tokens", options->window_tokens,
+                 "Cut documents into windows of so many tokens, each from a fresh state (default: "
+                 "whole documents; attention over a long one costs its length squared)");
   app.add_option("--first-layer", options->first_layer, "Capture from this layer on")
       ->capture_default_str();
   app.add_option("--last-layer", options->last_layer,
