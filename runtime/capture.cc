@@ -24,6 +24,10 @@ void check_outputs(const CaptureOptions& options) {
   if (options.pack_path.empty() || options.text_paths.empty()) {
     throw Error("capture needs a pack and --text, or --merge");
   }
+  if (options.window_tokens < 0) {
+    throw Error("--window-tokens is ", options.window_tokens,
+                ", expected 1 or more, or 0 for none");
+  }
   if (options.chunk_tokens < 1 || options.chunk_tokens > 4096) {
     throw Error("--chunk-tokens is ", options.chunk_tokens, ", expected 1 to 4096");
   }

@@ -11,7 +11,6 @@ namespace k3 {
 
 // What a capture did, by what limits it.
 struct CaptureCost {
-  int64_t tokens = 0;
   double read_seconds = 0;  // weights, from disk to memory, hashed
   int64_t weight_bytes = 0;
   double forward_seconds = 0;

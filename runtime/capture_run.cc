@@ -96,15 +96,14 @@ CaptureRun::CaptureRun(const CaptureOptions& options, std::ostream& progress)
         model_options(options, options.propagated_path, "propagated"));
     check_propagated(source_.pack(), propagated_->pack());
   }
-  text_ = read_capture_text(options.text_paths, load_tokenizer(source_.pack()));
-  for (const CaptureDocument& document : text_.documents) {
-    longest_document_ = std::max(longest_document_, std::ssize(document.ids));
-  }
+  text_ =
+      read_capture_text(options.text_paths, load_tokenizer(source_.pack()), options.window_tokens);
   check_options();
   check_memory();
   source_hashes_ = read_source_hashes(source_.pack());
   index_.model_payload_xxh3 = source_.pack().payload_xxh3();
   if (propagated_) index_.propagated_payload_xxh3 = propagated_->pack().payload_xxh3();
+  index_.window_tokens = options.window_tokens;
   index_.texts = text_.files;
   index_.documents = text_.halves;
 
@@ -137,7 +136,7 @@ void CaptureRun::check_options() const {
   if (options_.calibration_path.empty()) return;
   for (const CalibrationHalf half : kCalibrationHalves) {
     if (text_.halves[static_cast<size_t>(half)].tokens != 0) continue;
-    throw Error(options_.text_paths.front(), ": none of the ", text_.documents.size(),
+    throw Error(options_.text_paths.front(), ": none of the ", text_.documents(),
                 " documents falls into the ", kCalibrationHalfNames[static_cast<size_t>(half)],
                 " half (one in four is for selecting, by its hash); give more documents");
   }
@@ -152,8 +151,8 @@ void CaptureRun::check_memory() const {
   };
   for (int64_t layer = 0; layer < end_layer_; ++layer) {
     const std::string name = "layer " + std::to_string(layer);
-    expect(source_.layer_bytes(layer, longest_document_, false), name);
-    if (propagated_) expect(propagated_->layer_bytes(layer, longest_document_, false), name);
+    expect(source_.layer_bytes(layer, text_.longest_sequence(), false), name);
+    if (propagated_) expect(propagated_->layer_bytes(layer, text_.longest_sequence(), false), name);
     for (const SharedInput& input : inputs_of(layer)) {
       expect(least_gram_bytes(input.width), "the Gram matrix of " + input.name);
     }
@@ -165,7 +164,7 @@ void CaptureRun::check_memory() const {
 
 uint64_t CaptureRun::journal_key() const {
   std::ostringstream key;
-  key << "1 " << hex_digits(index_.model_payload_xxh3) << ' '
+  key << "1 " << options_.window_tokens << ' ' << hex_digits(index_.model_payload_xxh3) << ' '
       << (index_.propagated_payload_xxh3 ? hex_digits(*index_.propagated_payload_xxh3) : "none")
       << ' ' << hex_digits(index_.text_xxh3()) << ' ' << hex_digits(index_.split_xxh3()) << ' '
       << options_.backend << ' ' << options_.first_layer << ' ' << end_layer_ << ' '
@@ -192,9 +191,9 @@ int64_t CaptureRun::input_bytes(int64_t layer) const {
 bool CaptureRun::fits_inputs(int64_t layer) const {
   int64_t most = 0;
   if (layer < layers_) {
-    most = source_.layer_bytes(layer, longest_document_, true);
+    most = source_.layer_bytes(layer, text_.longest_sequence(), true);
     if (propagated_) {
-      most = std::max(most, propagated_->layer_bytes(layer, longest_document_, true));
+      most = std::max(most, propagated_->layer_bytes(layer, text_.longest_sequence(), true));
     }
   }
   for (const SharedInput& input : inputs_of(layer)) {
@@ -293,7 +292,7 @@ void CaptureRun::run_output() {
                   .top_k = options_.top_k};
   LayerMajorModel::OnLogits on_logits;
   if (!options_.teacher_path.empty()) {
-    on_logits = [&teacher](size_t document, int32_t id, const float* logits) {
+    on_logits = [&teacher](int64_t document, int32_t id, const float* logits) {
       add_prediction(teacher, id, static_cast<int32_t>(document), logits);
     };
   }
@@ -309,7 +308,6 @@ void CaptureRun::run_output() {
 }
 
 void CaptureRun::run() {
-  cost_.tokens = text_.tokens();
   const int64_t done = std::ssize(journal_->stages());  // the embedding, then layers
   if (done == 0) {
     run_embedding();

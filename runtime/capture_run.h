@@ -55,7 +55,6 @@ class CaptureRun {
   CaptureText text_;
   int64_t layers_;     // of the model
   int64_t end_layer_;  // the first that does not run
-  int64_t longest_document_ = 0;
   int64_t memory_bytes_ = 0;
   std::string folder_;
   std::unique_ptr<CaptureJournal> journal_;

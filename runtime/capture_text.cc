@@ -1,8 +1,8 @@
 #include "runtime/capture_text.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <span>
-#include <utility>
 
 #include "runtime/text_input.h"
 #include "schema/error.h"
@@ -10,33 +10,50 @@
 
 namespace k3 {
 
-CaptureText read_capture_text(const std::vector<std::string>& paths, const Tokenizer& tokenizer) {
+int64_t CaptureText::longest_sequence() const {
+  int64_t longest = 0;
+  for (const CaptureSequence& sequence : sequences) {
+    longest = std::max(longest, std::ssize(sequence.ids));
+  }
+  return longest;
+}
+
+CaptureText read_capture_text(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
+                              int64_t window_tokens) {
   CaptureText text;
+  std::vector<CalibrationHalf> half_of;  // by document
   for (const std::string& path : paths) {
     if (std::filesystem::path(path).filename().string().starts_with("heldout-")) {
       throw Error(path, ": is held-out text by its name, which only reports may read");
     }
     const TextFile file = read_text(path);
     text.files.push_back({file.name, file.xxh3});
-    std::vector<std::vector<int32_t>> ids = tokenize_documents(file, tokenizer);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i].empty()) continue;
-      text.documents.push_back(
-          {.xxh3 = xxh3(std::as_bytes(std::span(file.documents[i]))), .ids = std::move(ids[i])});
+    const std::vector<std::vector<int32_t>> documents = tokenize_documents(file, tokenizer);
+    for (size_t i = 0; i < documents.size(); ++i) {
+      const uint64_t hash = xxh3(std::as_bytes(std::span(file.documents[i])));
+      const auto tokens = std::ssize(documents[i]);
+      const int64_t window = window_tokens > 0 ? window_tokens : tokens;
+      for (int64_t begin = 0; begin < tokens; begin += window) {
+        const auto first = documents[i].begin() + begin;
+        text.sequences.push_back({.document = std::ssize(half_of),
+                                  .ids = {first, first + std::min(window, tokens - begin)}});
+      }
+      half_of.push_back(half_of_document(hash));
+      CalibrationDocuments& half = text.halves[static_cast<size_t>(half_of.back())];
+      half.xxh3.push_back(hash);
+      half.tokens += tokens;
     }
   }
   int64_t row = 0;
   for (const CalibrationHalf half : kCalibrationHalves) {
-    const auto position = static_cast<size_t>(half);
-    text.rows[position].begin = row;
-    for (CaptureDocument& document : text.documents) {
-      if (half_of_document(document.xxh3) != half) continue;
-      document.first_row = row;
-      row += std::ssize(document.ids);
-      text.halves[position].xxh3.push_back(document.xxh3);
+    RowRange& rows = text.rows[static_cast<size_t>(half)];
+    rows.begin = row;
+    for (CaptureSequence& sequence : text.sequences) {
+      if (half_of[static_cast<size_t>(sequence.document)] != half) continue;
+      sequence.first_row = row;
+      row += std::ssize(sequence.ids);
     }
-    text.rows[position].end = row;
-    text.halves[position].tokens = row - text.rows[position].begin;
+    rows.end = row;
   }
   return text;
 }

@@ -26,10 +26,10 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// A document's tokens in chunks: its number, where it stands in it, and the row of its first token.
+// Tokens of a sequence that pass together.
 struct Chunk {
-  size_t document = 0;
-  int64_t position = 0;
+  int64_t document = 0;
+  int64_t position = 0;  // in the sequence
   int64_t row = 0;
   std::span<const int32_t> ids;
   int64_t tokens() const { return std::ssize(ids); }
@@ -46,7 +46,7 @@ LayerMajorModel::LayerMajorModel(const LayerMajorOptions& options)
       forward_(weights_, experts_, *backend_, options.chunk_tokens),
       stream_(forward_.make_stream()) {}
 
-int64_t LayerMajorModel::layer_bytes(int64_t layer, int64_t longest_document,
+int64_t LayerMajorModel::layer_bytes(int64_t layer, int64_t longest_sequence,
                                      bool all_experts) const {
   int64_t bytes = 2 * forward_.buffer_bytes();  // the stream counted twice stands for scratch
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
@@ -61,7 +61,7 @@ int64_t LayerMajorModel::layer_bytes(int64_t layer, int64_t longest_document,
   if (config().layers[static_cast<size_t>(layer)].attention == AttentionKind::kKda) {
     bytes += kFloat * config().kda_width() * (config().kda_head_dim + 3 * config().conv_kernel);
   } else {
-    bytes += kFloat * longest_document * (config().kv_lora_rank + config().qk_extra_dim);
+    bytes += kFloat * longest_sequence * (config().kv_lora_rank + config().qk_extra_dim);
   }
   return bytes;
 }
@@ -78,14 +78,13 @@ void LayerMajorModel::timed_read(const Read& read, CaptureCost& cost) {
 
 template <class Work>
 void LayerMajorModel::for_each_chunk(const CaptureText& text, const Work& work) const {
-  for (size_t i = 0; i < text.documents.size(); ++i) {
-    const CaptureDocument& document = text.documents[i];
-    const std::span<const int32_t> ids(document.ids);
+  for (const CaptureSequence& sequence : text.sequences) {
+    const std::span<const int32_t> ids(sequence.ids);
     for (int64_t position = 0; position < std::ssize(ids);) {
       const int64_t tokens = std::min(forward_.max_tokens(), std::ssize(ids) - position);
-      work(Chunk{.document = i,
+      work(Chunk{.document = sequence.document,
                  .position = position,
-                 .row = document.first_row + position,
+                 .row = sequence.first_row + position,
                  .ids = ids.subspan(static_cast<size_t>(position), static_cast<size_t>(tokens))});
       position += tokens;
     }
@@ -115,15 +114,12 @@ void LayerMajorModel::embed(const CaptureText& text, const std::string& folder, 
 
 void LayerMajorModel::run_layer(int64_t layer, const CaptureText& text, InputRecorder* recorder,
                                 int64_t memory_bytes, CaptureCost& cost) {
-  int64_t longest = 0;
-  for (const CaptureDocument& document : text.documents) {
-    longest = std::max(longest, std::ssize(document.ids));
-  }
   const PackBank* bank = pack_.bank(layer);
   const int64_t least_experts =
       bank == nullptr ? 0
                       : config().experts_per_token * resident_bands(config(), *bank).extent_bytes();
-  const int64_t expert_bytes = memory_bytes - layer_bytes(layer, longest, false) + least_experts;
+  const int64_t expert_bytes =
+      memory_bytes - layer_bytes(layer, text.longest_sequence(), false) + least_experts;
   timed_read(
       [&] {
         weights_.hold_layer(layer);

@@ -41,7 +41,7 @@ class LayerMajorModel {
 
   // The memory that passing `layer` takes: with room for all its experts, or for as many as one
   // token needs, in which case experts are read again and again. Without the recorder's rows.
-  int64_t layer_bytes(int64_t layer, int64_t longest_document, bool all_experts) const;
+  int64_t layer_bytes(int64_t layer, int64_t longest_sequence, bool all_experts) const;
 
   // The stages of a pass over `text`, in this order, each after the one before it was finished, if
   // not by this program then by an earlier one. Streams lie in `folder`. `cost` is added to.
@@ -49,8 +49,8 @@ class LayerMajorModel {
   // `recorder` may be null. `memory_bytes` is at least layer_bytes(layer, ..., false).
   void run_layer(int64_t layer, const CaptureText& text, InputRecorder* recorder,
                  int64_t memory_bytes, CaptureCost& cost);
-  // Calls `on_logits` for each token in the order of the documents, when it is not empty.
-  using OnLogits = std::function<void(size_t document, int32_t id, const float* logits)>;
+  // Calls `on_logits` for each token in the order of the sequences, when it is not empty.
+  using OnLogits = std::function<void(int64_t document, int32_t id, const float* logits)>;
   void finish(const CaptureText& text, InputRecorder* recorder, const OnLogits& on_logits,
               CaptureCost& cost);
 

@@ -78,6 +78,7 @@ struct CalibrationInput {
 struct CalibrationIndex {
   uint64_t model_payload_xxh3 = 0;  // the pack that ran; of a propagated one the source model
   std::optional<uint64_t> propagated_payload_xxh3;  // the compressed model whose inputs these are
+  int64_t window_tokens = 0;  // that documents were cut into, each from a fresh state; 0: whole
   std::vector<CalibrationText> texts;
   std::array<CalibrationDocuments, 2> documents;  // by half
   std::vector<CalibrationInput> inputs;

@@ -12,13 +12,13 @@
 #include "schema/hash.h"
 #include "schema/json_writer.h"
 #include "schema/layout.h"
+#include "schema/printable.h"
 
 namespace k3 {
 namespace {
 
 constexpr int64_t kWidest = int64_t{1} << 22;      // as of a pack's config
 constexpr int64_t kMostTokens = int64_t{1} << 33;  // of products below 2^30, in 63 bits
-constexpr int64_t kLargestExtent = int64_t{1} << 40;
 
 void write_extents(JsonWriter& json, std::string_view name, const std::vector<Extent>& extents) {
   json.key(name);
@@ -104,7 +104,8 @@ class IndexParser {
     const auto [end, error] =
         std::from_chars(digits.data(), digits.data() + digits.size(), hash, 16);
     if (error != std::errc() || end != digits.data() + digits.size() || digits.size() != 16) {
-      throw Error(path_, ": index: ", key, " is \"", digits, "\", expected 16 hexadecimal digits");
+      throw Error(path_, ": index: ", key, " is \"", printable(digits),
+                  "\", expected 16 hexadecimal digits");
     }
     return hash;
   }
@@ -206,21 +207,22 @@ class IndexCheck {
     const bool propagated = index_.propagated_payload_xxh3.has_value();
     for (const CalibrationInput& input : index_.inputs) {
       if (input.name.empty() || !names.insert(input.name).second) {
-        throw Error(path_, ": index: input \"", input.name, "\" has no name or another's");
+        throw Error(path_, ": index: input \"", printable(input.name),
+                    "\" has no name or another's");
       }
       if (input.width < 1 || input.width > kWidest) {
-        throw Error(path_, ": index: input ", input.name, ": width is ", input.width,
+        throw Error(path_, ": index: input ", printable(input.name), ": width is ", input.width,
                     ", expected 1 to ", kWidest);
       }
       for (const CalibrationMatrix& matrix : input.matrices) {
         if (!matrices.insert(matrix.name).second) {
-          throw Error(path_, ": index: matrix ", matrix.name, " reads two inputs");
+          throw Error(path_, ": index: matrix ", printable(matrix.name), " reads two inputs");
         }
       }
       if ((input.source_steps.length_bytes != 0) != propagated) {
-        throw Error(path_, ": index: input ", input.name, propagated ? ": has no" : ": has",
-                    " sums of the source model, the file is ", propagated ? "" : "not ",
-                    "propagated");
+        throw Error(path_, ": index: input ", printable(input.name),
+                    propagated ? ": has no" : ": has", " sums of the source model, the file is ",
+                    propagated ? "" : "not ", "propagated");
       }
       extents_.push_back(input.steps);
       if (propagated) extents_.push_back(input.source_steps);
@@ -239,8 +241,8 @@ class IndexCheck {
                   const GramPlace& place) {
     const size_t want = place.pieces().size();
     if (pieces.size() != want) {
-      throw Error(path_, ": index: input ", input.name, ": a matrix of width ", input.width,
-                  " is in ", pieces.size(), " pieces, expected ", want);
+      throw Error(path_, ": index: input ", printable(input.name), ": a matrix of width ",
+                  input.width, " is in ", pieces.size(), " pieces, expected ", want);
     }
     extents_.insert(extents_.end(), pieces.begin(), pieces.end());
   }
@@ -251,7 +253,7 @@ class IndexCheck {
     int64_t next = kExtentAlignment;
     for (const Extent& extent : extents_) {
       if (extent.offset_bytes != next || extent.length_bytes < 1 ||
-          extent.length_bytes > kLargestExtent || extent.length_bytes > index_offset_bytes) {
+          extent.length_bytes > index_offset_bytes - next) {
         throw Error(path_, ": index: an extent is at ", extent.offset_bytes, " + ",
                     extent.length_bytes, ", expected at ", next, " and before the index at ",
                     index_offset_bytes);
@@ -286,6 +288,7 @@ std::string encode_calibration_index(const CalibrationIndex& index) {
   if (index.propagated_payload_xxh3) {
     json.member("propagated_payload_xxh3", hex_digits(*index.propagated_payload_xxh3));
   }
+  json.member("window_tokens", index.window_tokens);
   json.key("texts");
   json.begin_array();
   for (const CalibrationText& text : index.texts) {
@@ -322,13 +325,14 @@ CalibrationIndex parse_calibration_index(const std::string& path, std::string_vi
   const IndexParser parser(path, json);
   const auto root = parser.root();
   if (const std::string kind = parser.text(root, "kind"); kind != "k3cal") {
-    throw Error(path, ": index: kind is ", kind, ", expected k3cal");
+    throw Error(path, ": index: kind is ", printable(kind), ", expected k3cal");
   }
   CalibrationIndex index;
   index.model_payload_xxh3 = parser.hash(root, "model_payload_xxh3");
   if (parser.has(root, "propagated_payload_xxh3")) {
     index.propagated_payload_xxh3 = parser.hash(root, "propagated_payload_xxh3");
   }
+  index.window_tokens = parser.natural(root, "window_tokens");
   for (const auto text : parser.array(root, "texts")) {
     index.texts.push_back({parser.text(text, "name"), parser.hash(text, "xxh3")});
   }

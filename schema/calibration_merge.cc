@@ -13,6 +13,7 @@
 #include "schema/error.h"
 #include "schema/gram_place.h"
 #include "schema/hash.h"
+#include "schema/printable.h"
 
 namespace k3 {
 namespace {
@@ -27,13 +28,17 @@ void check_mergeable(const CalibrationReader& first, const CalibrationReader& se
       a.propagated_payload_xxh3 != b.propagated_payload_xxh3) {
     differs("it was captured on another pack");
   }
+  if (a.window_tokens != b.window_tokens) {
+    differs("its documents were cut into windows of ", b.window_tokens, " tokens, not ",
+            a.window_tokens);
+  }
   if (a.inputs.size() != b.inputs.size()) {
     differs("it has ", b.inputs.size(), " inputs, not ", a.inputs.size());
   }
   for (size_t i = 0; i < a.inputs.size(); ++i) {
     if (a.inputs[i].name != b.inputs[i].name || a.inputs[i].width != b.inputs[i].width) {
-      differs("its input ", i, " is ", b.inputs[i].name, " of width ", b.inputs[i].width, ", not ",
-              a.inputs[i].name, " of width ", a.inputs[i].width);
+      differs("its input ", i, " is ", printable(b.inputs[i].name), " of width ", b.inputs[i].width,
+              ", not ", printable(a.inputs[i].name), " of width ", a.inputs[i].width);
     }
   }
   for (const CalibrationHalf half : kCalibrationHalves) {

@@ -11,6 +11,7 @@
 #include "schema/error.h"
 #include "schema/file.h"
 #include "schema/hash.h"
+#include "schema/printable.h"
 #include "schema/safetensors.h"
 #include "schema/safetensors_writer.h"
 
@@ -58,7 +59,8 @@ class TeacherFile {
   }
   void expect_metadata(std::string_view key, std::string_view expected) const {
     if (metadata(key) != expected) {
-      throw Error(file_.path(), ": ", key, " is ", metadata(key), ", expected ", expected);
+      throw Error(file_.path(), ": ", key, " is ", printable(metadata(key)), ", expected ",
+                  expected);
     }
   }
   template <class Integer>
@@ -67,7 +69,7 @@ class TeacherFile {
     Integer value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
     if (error != std::errc() || end != text.data() + text.size()) {
-      throw Error(file_.path(), ": ", key, " is \"", text, "\", expected a number");
+      throw Error(file_.path(), ": ", key, " is \"", printable(text), "\", expected a number");
     }
     return value;
   }
