@@ -19,6 +19,7 @@
 #include "passes/kl_forecast.h"
 #include "passes/planned_extent.h"
 #include "passes/trunk_budget.h"
+#include "passes/weight_rows.h"
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/sensitivity.h"
@@ -26,7 +27,6 @@
 namespace k3 {
 namespace {
 
-constexpr int64_t kChunkBytes = int64_t{4} << 20;
 constexpr double kGigabyte = 1e9;
 
 double nominal_bits(Format format) {
@@ -59,18 +59,6 @@ double bytes_in(const TrunkTensor& tensor, Format format) {
   TrunkTensor planned = tensor;
   set_format(planned, format);
   return static_cast<double>(planned_bytes(planned));
-}
-
-uint64_t hash_source(const Model& model, const TrunkTensor& tensor) {
-  const File& shard = *model.shards[static_cast<size_t>(tensor.source.shard)];
-  const Source& source = tensor.source;
-  Xxh3Stream hash;
-  std::vector<std::byte> chunk;
-  for (int64_t at = 0; at < source.length_bytes; at += kChunkBytes) {
-    chunk.resize(static_cast<size_t>(std::min(kChunkBytes, source.length_bytes - at)));
-    read_hashed(shard, source.offset_bytes + at, chunk, hash);
-  }
-  return hash.digest();
 }
 
 // One way to store one matrix, with the bytes that were measured; none for the base's own form,
@@ -155,7 +143,9 @@ class Budget {
     if (measured == nullptr) {
       throw Error(asked_.sensitivity, ": tensor ", tensor.name, ": was not measured");
     }
-    if (const uint64_t hash = hash_source(model_, tensor); hash != measured->source_xxh3) {
+    if (const uint64_t hash =
+            hash_source(tensor, *model_.shards[static_cast<size_t>(tensor.source.shard)]);
+        hash != measured->source_xxh3) {
       throw Error(asked_.sensitivity, ": tensor ", tensor.name, ": was measured on weights ",
                   hex_digits(measured->source_xxh3), ", the checkpoint has ", hex_digits(hash));
     }
