@@ -172,10 +172,13 @@ std::function<void()> add_fit(CLI::App& app) {
       ->required();
   add_window_flags(app, options->windows);
   app.add_option("--target", options->fit.target,
-                 "What matrices that add to the residual stream are fitted to: the teacher's "
-                 "output, or what makes the stream the teacher's (default output)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, FitTarget>{
-          {"output", FitTarget::kOutput}, {"stream", FitTarget::kStream}}))
+                 "What outputs are fitted to: matrix, what the teacher's matrix makes of the same "
+                 "input; output, what it gives in the teacher; stream, as output, but so that the "
+                 "residual stream becomes the teacher's (default matrix)")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, FitTarget>{{"matrix", FitTarget::kMatrix},
+                                                                   {"output", FitTarget::kOutput},
+                                                                   {"stream", FitTarget::kStream}}))
       ->type_name("TARGET");
   app.add_option("--strength", options->fit.strength,
                  "How far to go from the pack's scales to the least squares")

@@ -159,8 +159,8 @@ class ScaleFit {
       teacher_.look(input.layer, window, teacher_read);
       for (Matrix& matrix : matrices) {
         wanted.resize(static_cast<size_t>(tokens * matrix.teacher->rows));
-        teacher_.model().backend().matmul(*matrix.teacher, teacher_read.rows(), tokens,
-                                          wanted.data());
+        const float* x = options_.target == FitTarget::kMatrix ? read.rows() : teacher_read.rows();
+        teacher_.model().backend().matmul(*matrix.teacher, x, tokens, wanted.data());
         if (options_.target == FitTarget::kStream)
           aim_at_stream(input, window, matrix, read, wanted);
         matrix.equations.add(read.rows(), read.width(), wanted.data(), tokens);

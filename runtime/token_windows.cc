@@ -19,23 +19,28 @@ TokenWindows read_windows(const std::vector<std::string>& paths, CalibrationHalf
     throw Error("--window-tokens is ", options.window_tokens, " and --max-tokens ",
                 options.max_tokens, ", expected at least 2, and room for one window");
   }
-  const CaptureText text = read_capture_text(paths, tokenizer);
-  std::vector<int32_t> ids;
-  for (const CaptureDocument& document : text.documents) {
-    if (half_of_document(document.xxh3) != half) continue;
-    ids.insert(ids.end(), document.ids.begin(), document.ids.end());
+  CaptureText text = read_capture_text(paths, tokenizer, options.window_tokens);
+  const RowRange rows = text.rows[static_cast<size_t>(half)];
+  std::vector<CaptureSequence*> windows;
+  int64_t longest = 0;
+  for (CaptureSequence& sequence : text.sequences) {
+    if (sequence.first_row < rows.begin || sequence.first_row >= rows.end) continue;
+    windows.push_back(&sequence);
+    longest = std::max(longest, std::ssize(sequence.ids));
   }
-  if (ids.size() < 2) {
+  if (longest < 2) {
     throw Error(paths.front(), ": the ", kCalibrationHalfNames[static_cast<size_t>(half)],
-                " half of the texts has ", ids.size(), " tokens, expected at least 2");
+                " half of the texts has no document of two tokens");
   }
-  const size_t window = std::min(static_cast<size_t>(options.window_tokens), ids.size());
-  const size_t all = ids.size() / window;
-  const size_t count = std::min(all, static_cast<size_t>(options.max_tokens) / window);
+  // Ends of documents, where there is anything longer, are not worth a run.
+  std::erase_if(windows,
+                [&](const CaptureSequence* window) { return std::ssize(window->ids) < longest; });
+  const size_t all = windows.size();
+  const auto most = static_cast<size_t>(options.max_tokens / longest);
+  const size_t count = std::min(all, most);
   TokenWindows result{.texts = text.files, .windows = {}};
   for (size_t i = 0; i < count; ++i) {
-    const auto begin = ids.begin() + static_cast<int64_t>(i * all / count * window);
-    result.windows.emplace_back(begin, begin + static_cast<int64_t>(window));
+    result.windows.push_back(std::move(windows[i * all / count]->ids));
   }
   return result;
 }

@@ -22,9 +22,9 @@ struct WindowOptions {
   int64_t max_tokens = 4096;  // of all windows together
 };
 
-// The documents of one half of the texts, end to end and cut into windows; of more windows than
-// max_tokens allows, some at equal distances are taken. What is shorter than one window is a window
-// of its own. Throws Error as read_capture_text does, and when the half has no document.
+// The documents of one half of the texts, each cut into windows; of more windows than max_tokens
+// allows, some at equal distances are taken, and only whole ones unless there are none. Throws
+// Error as read_capture_text does, and when the half has no document.
 TokenWindows read_windows(const std::vector<std::string>& paths, CalibrationHalf half,
                           const Tokenizer& tokenizer, const WindowOptions& options);
 
