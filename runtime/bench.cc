@@ -83,7 +83,7 @@ void bench(const BenchOptions& options, std::ostream& out) {
   }
   LoadedModel model(options.load);
   const BenchmarkResult result = run_benchmark(model.weights(), model.experts(), model.backend(),
-                                               options.load.chunk_tokens, options.benchmark);
+                                               options.load, options.benchmark);
   const auto prefill = rows_of(result.prefill_costs, result.prefill_seconds, result.read_bandwidth);
   const auto decode = rows_of(result.decode_costs, result.decode_seconds, result.read_bandwidth);
   const int threads = tbb::this_task_arena::max_concurrency();

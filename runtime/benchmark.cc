@@ -35,7 +35,7 @@ void add_costs(OperationCosts& total, const OperationCosts& part) {
 }  // namespace
 
 BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Backend& backend,
-                              int64_t chunk_tokens, const BenchmarkOptions& options) {
+                              const LoadOptions& load, const BenchmarkOptions& options) {
   const ModelConfig& config = weights.config();
   std::vector<int32_t> prompt;
   for (int64_t i = 0; i < options.prompt_tokens; ++i) {
@@ -43,7 +43,7 @@ BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Back
                                           static_cast<double>(config.vocab_size)));
   }
   TimedBackend timed(backend);
-  Forward forward(weights, experts, timed, chunk_tokens);
+  Forward forward(weights, experts, timed, load.chunk_tokens, load.prefetch_experts);
   BenchmarkResult result;
   std::vector<double> prefill_seconds;
   std::vector<double> decode_seconds;
@@ -52,7 +52,7 @@ BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Back
     timed.reset();
     const double prefill = seconds_of([&] {
       for (std::span<const int32_t> rest = prompt; !rest.empty();) {
-        const auto count = std::min(rest.size(), static_cast<size_t>(chunk_tokens));
+        const auto count = std::min(rest.size(), static_cast<size_t>(load.chunk_tokens));
         forward.run(rest.first(count), state);
         rest = rest.subspan(count);
       }

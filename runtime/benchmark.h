@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/forward.h"
+#include "runtime/loaded_model.h"
 #include "runtime/timed_backend.h"
 
 namespace k3 {
@@ -37,6 +37,6 @@ struct BenchmarkResult {
 // Runs rounds of prefill and greedy decode on ids drawn from a fixed sequence, after one round of
 // warming up.
 BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Backend& backend,
-                              int64_t chunk_tokens, const BenchmarkOptions& options);
+                              const LoadOptions& load, const BenchmarkOptions& options);
 
 }  // namespace k3

@@ -3,6 +3,7 @@
 #include <tbb/global_control.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <functional>
@@ -24,6 +25,20 @@ struct SubCommand {
   std::function<void()> (*add)(CLI::App& app);
 };
 
+// Turns one of the names of an enumeration, which stand in the order of its values, into its value.
+template <size_t kCount>
+CLI::Validator choice_of(const std::array<std::string_view, kCount>& names) {
+  std::string list;
+  for (std::string_view name : names) list += (list.empty() ? "" : ",") + std::string(name);
+  const auto transform = [&names, list](std::string& name) -> std::string {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) return "is " + name + ", expected one of " + list;
+    name = std::to_string(found - names.begin());
+    return {};
+  };
+  return {transform, "{" + list + "}"};
+}
+
 void add_load_flags(CLI::App& app, LoadOptions& load) {
   app.add_option("pack", load.pack_path, "The .k3pack to run")->required();
   app.add_option("--backend", load.backend,
@@ -36,6 +51,22 @@ void add_load_flags(CLI::App& app, LoadOptions& load) {
       ->capture_default_str();
   app.add_option("--expert-cache-gb", load.expert_cache_gb,
                  "Memory for routed experts, in 10^9 bytes (default: nine tenths of what is free)");
+  app.add_option("--expert-cache-policy", load.expert_cache_policy,
+                 "Which expert makes room when not all fit: the one used longest ago, of all or of "
+                 "its layer, or the one used least of late; changes speed, not results (default "
+                 "lru)")
+      ->transform(choice_of(kEvictionPolicyNames))
+      ->type_name("POLICY");
+  app.add_option("--prefetch", load.prefetch_experts,
+                 "Experts of each next layer to read before its router has chosen, where not all "
+                 "fit; changes speed, not results")
+      ->capture_default_str()
+      ->type_name("N");
+  app.add_option("--expert-reads", load.expert_reads,
+                 "How experts are read that do not all fit: direct, past the page cache where the "
+                 "filesystem allows it, or buffered, through it (default direct)")
+      ->transform(choice_of(kReadPathNames))
+      ->type_name("PATH");
   app.add_flag("!--no-verify", load.verify, "Do not check the hashes of what is read");
 }
 

@@ -25,12 +25,14 @@ void reserve(std::vector<float>& buffer, int64_t tokens, int64_t width) {
 
 }  // namespace
 
-Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend, int64_t max_tokens)
+Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend, int64_t max_tokens,
+                 int64_t prefetch_experts)
     : weights_(weights),
       config_(weights.config()),
       experts_(experts),
       backend_(backend),
-      max_tokens_(max_tokens) {
+      max_tokens_(max_tokens),
+      prefetch_experts_(std::min(prefetch_experts, config_.experts)) {
   K3_CHECK(max_tokens > 0);
   const ModelConfig& c = config_;
   const int64_t attention_width =
@@ -54,6 +56,10 @@ Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend,
   reserve(b.route_weights, max_tokens, c.experts_per_token);
   b.route_slots.resize(b.route_weights.size());
   b.route_source_ids.resize(b.route_weights.size());
+  reserve(b.guess_normed, 1, c.hidden_size);
+  reserve(b.guess_logits, 1, c.experts);
+  reserve(b.guess_weights, 1, prefetch_experts_);
+  b.guess_slots.resize(b.guess_weights.size());
   if (c.attention_residual_block.has_value()) {
     const auto layers = static_cast<int64_t>(c.layers.size());
     b.snapshots.resize(static_cast<size_t>(divide_up(layers, *c.attention_residual_block)));
@@ -265,12 +271,16 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
     observer->on_routing(layer, tokens, b.route_source_ids.data(), b.route_weights.data());
   }
 
+  // From here to run_experts the disk works too.
+  const int64_t requested = request_experts(w, 0, tokens);
+  prefetch_experts(layer + 1, tokens);
+  if (config_.shared_experts > 0) mlp(w.shared, tokens, x, b.shared.data());
   const float* z = x;
   if (config_.latent_size.has_value()) {
     backend_.matmul(w.down_proj, x, tokens, b.latent.data());
     z = b.latent.data();
   }
-  run_experts(w, tokens, z);
+  run_experts(w, tokens, requested, z);
   if (config_.latent_norm) {  // on the weighted sum, not on each expert
     backend_.rms_norm(b.routed.data(), w.norm, tokens, config_.expert_width(),
                       config_.rms_norm_epsilon, b.routed.data());
@@ -284,13 +294,57 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
     if (routed != b.branch.data()) std::copy_n(routed, tokens * d, b.branch.data());
     return;
   }
-  mlp(w.shared, tokens, x, b.shared.data());
   backend_.add(routed, b.shared.data(), tokens * d, b.branch.data());
 }
 
-// routed [tokens, l] = the weighted sum of the chosen experts of z [tokens, l], in groups of tokens
-// whose experts the cache can hold at once.
-void Forward::run_experts(const MoeWeights& w, int64_t tokens, const float* z) {
+// Guesses which experts `layer` will choose: its own router is applied to the stream as it is now,
+// behind its own mix of the snapshots. What is still missing, an expert block and an attention, is
+// little beside the stream. Only for tokens that come one by one; a chunk asks for most experts of
+// a layer anyway.
+void Forward::prefetch_experts(int64_t layer, int64_t tokens) {
+  if (prefetch_experts_ == 0 || experts_.all_resident() || tokens > 1) return;
+  if (layer == std::ssize(config_.layers)) return;
+  if (config_.layers[static_cast<size_t>(layer)].ffn != FfnKind::kMoe) return;
+  Buffers& b = buffers_;
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+  const RouterRule rule{
+      .experts_per_token = prefetch_experts_, .renormalize = false, .routed_scaling_factor = 1};
+  const float* x = mix_residual(w.mlp_res_norm, w.mlp_res_proj, tokens);
+  backend_.rms_norm(x, w.post_attention_norm, tokens, config_.hidden_size, config_.rms_norm_epsilon,
+                    b.guess_normed.data());
+  backend_.matmul(w.moe.gate, b.guess_normed.data(), tokens, b.guess_logits.data());
+  backend_.route(rule, b.guess_logits.data(), w.moe.score_bias, w.moe.source_ids.data(), tokens,
+                 std::ssize(w.moe.source_ids), b.guess_slots.data(), b.guess_weights.data(),
+                 nullptr);
+  experts_.prefetch(*w.moe.bank, b.guess_slots);
+}
+
+// Asks for the experts of the tokens from `begin` on that fit into the cache together, and returns
+// the token behind them. Where not all fit, half of the cache's room is left for those that follow.
+int64_t Forward::request_experts(const MoeWeights& w, int64_t begin, int64_t tokens) {
+  const int64_t k = config_.experts_per_token;
+  const std::span<const int32_t> slots(buffers_.route_slots);
+  const auto slots_of = [&](int64_t first, int64_t last) {
+    return slots.subspan(static_cast<size_t>(first * k), static_cast<size_t>((last - first) * k));
+  };
+  int64_t end = tokens;
+  if (!experts_.all_resident()) {
+    const int64_t half = std::max(experts_.room(*w.bank) / 2, int64_t{1});
+    std::set<int32_t> distinct;
+    for (end = begin; end < tokens; ++end) {
+      const auto of_token = slots_of(end, end + 1);
+      distinct.insert(of_token.begin(), of_token.end());
+      if (end > begin && std::ssize(distinct) > half) break;
+    }
+  }
+  experts_.request(*w.bank, slots_of(begin, end));
+  return end;
+}
+
+// routed [tokens, l] = the weighted sum of the chosen experts of z [tokens, l]. The experts of the
+// first `requested` tokens have been asked for. While a group of tokens is computed, the experts of
+// the next one are read, where there is room for both.
+void Forward::run_experts(const MoeWeights& w, int64_t tokens, int64_t requested, const float* z) {
   Buffers& b = buffers_;
   const int64_t k = config_.experts_per_token;
   const int64_t width = config_.expert_width();
@@ -299,19 +353,15 @@ void Forward::run_experts(const MoeWeights& w, int64_t tokens, const float* z) {
                                  .situ_beta = config_.situ_beta,
                                  .situ_linear_beta = config_.situ_linear_beta,
                                  .fixed_point = w.bank->fixed_point};
-  int64_t begin = 0;
-  while (begin < tokens) {
-    int64_t end = experts_.all_resident() ? tokens : begin;
-    std::set<int32_t> distinct;
-    while (end < tokens) {
-      distinct.insert(b.route_slots.begin() + end * k, b.route_slots.begin() + (end + 1) * k);
-      if (end > begin && static_cast<int64_t>(distinct.size()) > experts_.capacity_experts()) break;
-      ++end;
-    }
-    const std::span slots(b.route_slots.data() + begin * k, static_cast<size_t>((end - begin) * k));
-    backend_.routed_experts(shape, experts_.fetch(*w.bank, slots),
-                            b.route_weights.data() + begin * k, k, z + begin * width, end - begin,
-                            b.routed.data() + begin * width);
+  const bool room_for_two = experts_.room(*w.bank) >= 2 * k;
+  for (int64_t begin = 0; begin < tokens;) {
+    const int64_t end = requested;
+    const std::span<const ExpertWeights* const> experts = experts_.wait();
+    if (room_for_two && end < tokens) requested = request_experts(w, end, tokens);
+    backend_.routed_experts(shape, experts, b.route_weights.data() + begin * k, k,
+                            z + begin * width, end - begin, b.routed.data() + begin * width);
+    experts_.release();
+    if (!room_for_two && end < tokens) requested = request_experts(w, end, tokens);
     begin = end;
   }
 }

@@ -27,7 +27,10 @@ class ForwardObserver {
 class Forward {
  public:
   // `max_tokens` is the largest chunk one call of run() may be given; buffers are made for it.
-  Forward(const Weights& weights, ExpertCache& experts, Backend& backend, int64_t max_tokens);
+  // `prefetch_experts` of each next layer are read before its router asks for them, where the cache
+  // does not hold all.
+  Forward(const Weights& weights, ExpertCache& experts, Backend& backend, int64_t max_tokens,
+          int64_t prefetch_experts = 0);
 
   const ModelConfig& config() const { return config_; }
   int64_t max_tokens() const { return max_tokens_; }
@@ -53,6 +56,9 @@ class Forward {
     std::vector<float> router_logits;                    // [experts]
     std::vector<float> route_weights;                    // [k]
     std::vector<int32_t> route_slots, route_source_ids;  // [k]
+    std::vector<float> guess_normed, guess_logits;       // [d], [experts], of one token
+    std::vector<float> guess_weights;                    // [prefetch_experts_]
+    std::vector<int32_t> guess_slots;                    // [prefetch_experts_]
     std::vector<std::vector<float>> snapshots;  // [d] each; the first `live_snapshots` are set
   };
 
@@ -64,7 +70,9 @@ class Forward {
   void mlp(const MlpWeights& w, int64_t tokens, const float* x, float* y);
   void mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tokens,
                           ForwardObserver* observer);
-  void run_experts(const MoeWeights& w, int64_t tokens, const float* z);
+  void prefetch_experts(int64_t layer, int64_t tokens);
+  int64_t request_experts(const MoeWeights& w, int64_t begin, int64_t tokens);
+  void run_experts(const MoeWeights& w, int64_t tokens, int64_t requested, const float* z);
   void check_finite(const float* values, int64_t count, int64_t layer) const;
 
   const Weights& weights_;
@@ -72,6 +80,7 @@ class Forward {
   ExpertCache& experts_;
   Backend& backend_;
   int64_t max_tokens_;
+  int64_t prefetch_experts_;
   Buffers buffers_;
   size_t live_snapshots_ = 0;
 };
