@@ -57,6 +57,18 @@ SlotTable make_table(const ExpertCacheOptions& options, std::span<const PackBank
 
 }  // namespace
 
+ExpertCacheStatistics& ExpertCacheStatistics::operator+=(const ExpertCacheStatistics& other) {
+  hits += other.hits;
+  prefetch_hits += other.prefetch_hits;
+  misses += other.misses;
+  missing_visits += other.missing_visits;
+  missed_bytes += other.missed_bytes;
+  prefetched_bytes += other.prefetched_bytes;
+  bytes_read += other.bytes_read;
+  stall_seconds += other.stall_seconds;
+  return *this;
+}
+
 ExpertCache::ExpertCache(const PackReader& pack, int64_t layers, const ExpertCacheOptions& options)
     : pack_(pack),
       banks_(banks_of(pack, layers)),
@@ -132,8 +144,11 @@ void ExpertCache::request(const PackBank& bank, std::span<const int32_t> slots) 
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
 
   table_.visit(index);
+  const int64_t misses = statistics_.misses;
   for (const int32_t position : distinct) ask_for(index, position);
+  if (statistics_.misses > misses) ++statistics_.missing_visits;
   drop_wrong_guesses(index);
+  reader_.advance();
 
   Request request;
   for (const int32_t position : slots) {
@@ -230,11 +245,12 @@ void ExpertCache::prefetch(const PackBank& bank, std::span<const int32_t> slots)
   for (const int32_t position : slots) {
     if (position < 0 || table_.find(index, position) >= 0) continue;
     const int64_t slot = read_into_slot(index, position, ExpertReader::Urgency::kGuessed);
-    if (slot < 0) return;
+    if (slot < 0) break;
     states_[static_cast<size_t>(slot)].guessed = true;
     guesses_.push_back(slot);
     statistics_.prefetched_bytes += states_[static_cast<size_t>(slot)].extent_bytes;
   }
+  reader_.advance();
 }
 
 }  // namespace k3

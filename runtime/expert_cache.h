@@ -37,10 +37,13 @@ struct ExpertCacheStatistics {
   int64_t hits = 0;           // asked for and there, because it had been asked for before
   int64_t prefetch_hits = 0;  // asked for and there or on its way, because it had been guessed
   int64_t misses = 0;
+  int64_t missing_visits = 0;    // visits of a layer that missed one or more
   int64_t missed_bytes = 0;      // read from the pack for misses
   int64_t prefetched_bytes = 0;  // for guesses, right and wrong
   int64_t bytes_read = 0;        // both, and what was read at open
   double stall_seconds = 0;      // in wait()
+
+  ExpertCacheStatistics& operator+=(const ExpertCacheStatistics& other);
 };
 
 class ExpertCache {

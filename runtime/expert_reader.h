@@ -1,19 +1,14 @@
-// Brings experts from the pack into slots of memory while the caller computes: read, checked, and
-// laid out for the kernels.
+// Brings experts from the pack into slots of memory: read, checked, and laid out for the kernels.
 //
-// A thread of its own keeps the disk's queue full, wanted experts before guessed ones, and checks
-// what has arrived while more is under way. A caller who has to wait helps with the checking, which
-// for one thread would be as slow as a fast disk is.
+// Reads go on while the caller computes; the rest is done when the caller waits, on all cores, each
+// expert as it arrives. So there is no thread beside those that compute.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "runtime/expert_slots.h"
@@ -33,29 +28,31 @@ class ExpertReader {
   // For slots 0 .. slots - 1 and extents of at most `largest_extent_bytes`. `pack` must outlive it.
   ExpertReader(const PackReader& pack, ReadPath path, bool check_hashes, int64_t slots,
                int64_t largest_extent_bytes);
-  ~ExpertReader();  // waits for reads in flight, and drops the others
-  ExpertReader(const ExpertReader&) = delete;
-  ExpertReader& operator=(const ExpertReader&) = delete;
 
   const ReadQueue& queue() const { return queue_; }
 
-  // Starts to bring the expert at `position` of `bank` to `dst`: page-aligned, with room for its
-  // resident extent in whole pages. Not for a busy slot.
+  // Takes the expert at `position` of `bank` for `dst`: page-aligned, with room for its resident
+  // extent in whole pages. Not for a busy slot.
   void start(int64_t slot, const PackBank& bank, int64_t position, std::byte* dst, Urgency urgency);
 
-  bool is_busy(int64_t slot);      // started and not yet done
-  void make_wanted(int64_t slot);  // a guess that turned out right
-  bool cancel(int64_t slot);       // false when its reading has begun
-  void settle();                   // waits until no slot is busy
+  // Starts as many reads of what has been taken as fit into the queue; does not wait. Guesses are
+  // read only while nothing is that is wanted: a disk shares its time among all reads in flight.
+  void advance();
+
+  bool is_busy(int64_t slot) const;  // taken and not yet done
+  void make_wanted(int64_t slot);    // a guess that turned out right
+  bool cancel(int64_t slot);         // a guess; false when its reading has begun
+  void settle();                     // waits until no slot is busy
 
   // Waits until `slots` are done. Throws Error with what is wrong with the first that cannot be
-  // had; it stays so until the slot is started again.
+  // had; it stays so until the slot is started again. Leaves guesses being read.
   void finish(std::span<const int64_t> slots);
 
  private:
   enum class State : uint8_t { kFree, kQueued, kReading, kArrived, kDone };
   struct Job {
     State state = State::kFree;
+    Urgency urgency = Urgency::kWanted;
     const PackBank* bank = nullptr;
     int64_t position = 0;
     std::byte* dst = nullptr;
@@ -63,30 +60,23 @@ class ExpertReader {
     std::string fault;     // of the reading, then of the check; empty: none
     const PackExpert& expert() const { return bank->experts[static_cast<size_t>(position)]; }
   };
-  using Lock = std::unique_lock<std::mutex>;
 
-  void serve();
-  void feed_queue();
-  void wake_if_asleep();
-  bool check_one(Lock& lock);
+  Job& job(int64_t slot) { return jobs_[static_cast<size_t>(slot)]; }
+  bool take_arrivals(bool wait);
+  void check_arrivals();
   std::string fault_of(const Job& job) const;
-  void wait_for(Lock& lock, const Job& job);
+  void wait_for(const Job& job);
 
   const PackReader& pack_;
   bool check_hashes_;
   ExpertSlots staging_;
-  ReadQueue queue_;  // used by the thread alone, but for wake()
-
-  std::mutex mutex_;  // over all that follows; over a slot's memory, its job's state
-  std::condition_variable done_;
+  ReadQueue queue_;  // ends before the memory it reads to
+  std::vector<int64_t> unused_staging_;
   std::vector<Job> jobs_;  // by slot
+  int wanted_in_flight_ = 0;
   std::deque<int64_t> wanted_;
   std::deque<int64_t> guessed_;
-  std::deque<int64_t> arrived_;
-  std::vector<int64_t> unused_staging_;
-  bool asleep_ = false;
-  bool ends_ = false;
-  std::thread thread_;
+  std::vector<int64_t> arrived_;
 };
 
 }  // namespace k3

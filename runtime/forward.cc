@@ -271,7 +271,7 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
     observer->on_routing(layer, tokens, b.route_source_ids.data(), b.route_weights.data());
   }
 
-  // From here to run_experts the disk works too.
+  // From here to run_experts what is missing is being read.
   const int64_t requested = request_experts(w, 0, tokens);
   prefetch_experts(layer + 1, tokens);
   if (config_.shared_experts > 0) mlp(w.shared, tokens, x, b.shared.data());
