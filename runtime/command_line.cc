@@ -36,6 +36,9 @@ void add_load_flags(CLI::App& app, LoadOptions& load) {
       ->capture_default_str();
   app.add_option("--expert-cache-gb", load.expert_cache_gb,
                  "Memory for routed experts, in 10^9 bytes (default: nine tenths of what is free)");
+  app.add_option("--prune-plan", load.prune_plan_path,
+                 "Never choose the experts that this plan of `k3c compile --plan-out` drops; the "
+                 "pack must have them all");
   app.add_flag("!--no-verify", load.verify, "Do not check the hashes of what is read");
 }
 
@@ -97,6 +100,9 @@ std::function<void()> add_run(CLI::App& app) {
   app.add_option("--dump", options->dump_path,
                  "Write ids, logits, hidden, route_ids and route_weights of every position to this "
                  "safetensors file");
+  app.add_option("--trace", options->trace_path,
+                 "Record which experts each token chooses, and how strongly, to this .k3trace "
+                 "file, for `k3c trace` and `k3c compile --trace`");
   app.add_option("--save-state", options->save_state_path, "Write the sequence's state at the end");
   app.add_option("--load-state", options->load_state_path,
                  "Continue from a state written by --save-state");
@@ -123,6 +129,8 @@ std::function<void()> add_eval(CLI::App& app) {
   app.add_option("--max-kl", options->max_kl,
                  "Exit with status 1 when the mean KL is above this, in nats");
   app.add_option("--receipt", options->receipt_path, "Write the result for `k3c attach`");
+  app.add_option("--trace", options->trace_path,
+                 "Record this pack's routing on the texts to this .k3trace file, a domain per text");
   app.add_flag("--json", options->json, "Write the result as JSON");
   app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
   return [options] { eval(*options, std::cout, std::cerr); };

@@ -15,9 +15,10 @@ namespace k3 {
 namespace {
 
 EvalText tokenized(const TextFile& file, const Tokenizer& tokenizer) {
-  EvalText text{.name = file.name, .xxh3 = file.xxh3, .documents = {}};
+  EvalText text{.name = file.name, .xxh3 = file.xxh3, .documents = {}, .document_xxh3 = {}};
   for (const std::string& document : file.documents) {
     std::vector<int32_t>& ids = text.documents.emplace_back();
+    text.document_xxh3.push_back(xxh3(std::as_bytes(std::span(document))));
     if (tokenizer.adds_bos()) ids.push_back(tokenizer.bos_id());
     const std::vector<int32_t> encoded = tokenizer.encode(document);
     ids.insert(ids.end(), encoded.begin(), encoded.end());
@@ -77,6 +78,8 @@ void write_result(JsonWriter& json, const EvalResult& result) {
     write_estimate(json, "against_nll_per_token", c.other_nll);
     json.member("flipped_experts", c.flipped_experts);
     json.member("flipped_token_layers", c.flipped_token_layers);
+    json.member("missing_mass", c.missing_mass);
+    json.member("all_present", c.all_present);
   }
   json.end_object();
 }
@@ -158,22 +161,30 @@ void eval(const EvalCommandOptions& options, std::ostream& out, std::ostream& pr
     LoadOptions load = options.load;
     load.pack_path = options.against_path;
     load.backend = options.against_backend;
+    load.prune_plan_path.clear();
     other = std::make_unique<LoadedModel>(load);
     check_comparable(model.pack(), other->pack());
   }
 
+  std::unique_ptr<TraceRecorder> trace;
+  if (!options.trace_path.empty()) {
+    trace = std::make_unique<TraceRecorder>(options.trace_path, model.pack(), model.config(),
+                                            model.plan().has_value());
+  }
   std::vector<EvalResult> results;
   for (const std::string& path : options.text_paths) {
     const EvalText text = tokenized(read_text(path), model.tokenizer());
-    results.push_back(evaluate(model.forward(), other ? &other->forward() : nullptr, text,
-                               options.eval, [&](int64_t positions) {
-                                 if (options.quiet) return;
-                                 progress << '\r' << text.name << ": " << positions << " positions"
-                                          << std::flush;
-                               }));
+    results.push_back(evaluate(
+        model.forward(), other ? &other->forward() : nullptr, text, options.eval,
+        [&](int64_t positions) {
+          if (options.quiet) return;
+          progress << '\r' << text.name << ": " << positions << " positions" << std::flush;
+        },
+        trace.get()));
     if (!options.quiet) progress << '\n';
   }
 
+  if (trace != nullptr) trace->finish();
   const std::string receipt =
       receipt_text(options, model.pack(), other ? &other->pack() : nullptr, results);
   if (options.json) {

@@ -19,6 +19,7 @@ struct EvalCommandOptions {
   EvalOptions eval;
   std::optional<double> max_kl;  // nats, mean over all texts' positions
   std::string receipt_path;      // empty: none
+  std::string trace_path;        // a routing trace of this pack on the texts; empty: none
   bool json = false;
   bool quiet = false;
 };

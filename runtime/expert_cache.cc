@@ -28,9 +28,9 @@ ExpertCache::ExpertCache(const PackReader& pack, int64_t layers, int64_t budget_
   int64_t count = 0;
   for (const PackBank& bank : banks) {
     const int64_t expert_bytes = resident_bands(pack.config(), bank).extent_bytes();
-    total_bytes += std::ssize(bank.experts) * expert_bytes;
+    total_bytes += std::ssize(hot_experts(bank)) * expert_bytes;
     largest_bytes = std::max(largest_bytes, expert_bytes);
-    count += std::ssize(bank.experts);
+    count += std::ssize(hot_experts(bank));
   }
   const int64_t needed_bytes = largest_bytes * pack.config().experts_per_token;
   if (budget_bytes < std::min(needed_bytes, total_bytes)) {
@@ -41,7 +41,7 @@ ExpertCache::ExpertCache(const PackReader& pack, int64_t layers, int64_t budget_
   capacity_ = all_resident_ ? count : budget_bytes / largest_bytes;
   if (!all_resident_) return;
   for (const PackBank& bank : banks) {
-    for (size_t slot = 0; slot < bank.experts.size(); ++slot) {
+    for (size_t slot = 0; slot < hot_experts(bank).size(); ++slot) {
       const auto position = static_cast<int32_t>(slot);
       load(bank, position, key_of(bank.layer, position));
     }

@@ -255,8 +255,14 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
                         .routed_scaling_factor = config_.routed_scaling_factor};
   // The router reads the full stream, the experts its latent.
   backend_.matmul(w.gate, x, tokens, b.router_logits.data());
+  const bool observes_experts = observer != nullptr && observer->wants_experts();
+  if (observes_experts) {
+    reserve(b.route_scores, tokens, experts);
+    b.expert_norms.assign(b.route_weights.size(), NAN);
+  }
   backend_.route(rule, b.router_logits.data(), w.score_bias, w.source_ids.data(), tokens, experts,
-                 b.route_slots.data(), b.route_weights.data(), nullptr);
+                 b.route_slots.data(), b.route_weights.data(),
+                 observes_experts ? b.route_scores.data() : nullptr);
   if (observer != nullptr) {
     const int64_t choices = tokens * config_.experts_per_token;
     std::transform(
@@ -270,7 +276,17 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
     backend_.matmul(w.down_proj, x, tokens, b.latent.data());
     z = b.latent.data();
   }
-  run_experts(w, tokens, z);
+  run_experts(w, tokens, z, observes_experts ? b.expert_norms.data() : nullptr);
+  if (observes_experts) {
+    observer->on_experts({.layer = layer,
+                          .tokens = tokens,
+                          .source_ids = w.source_ids,
+                          .score_bias = w.score_bias,
+                          .scores = b.route_scores.data(),
+                          .slots = b.route_slots.data(),
+                          .weights = b.route_weights.data(),
+                          .norms = b.expert_norms.data()});
+  }
   if (config_.latent_norm) {  // on the weighted sum, not on each expert
     backend_.rms_norm(b.routed.data(), w.norm, tokens, config_.expert_width(),
                       config_.rms_norm_epsilon, b.routed.data());
@@ -289,16 +305,16 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
 }
 
 // routed [tokens, l] = the weighted sum of the chosen experts of z [tokens, l], in groups of tokens
-// whose experts the cache can hold at once.
-void Forward::run_experts(const MoeWeights& w, int64_t tokens, const float* z) {
+// whose experts the cache can hold at once. `norms` [tokens, k] may be null.
+void Forward::run_experts(const MoeWeights& w, int64_t tokens, const float* z, float* norms) {
   Buffers& b = buffers_;
   const int64_t k = config_.experts_per_token;
   const int64_t width = config_.expert_width();
-  const RoutedExpertsShape shape{.place = {w.bank->format, width, config_.expert_intermediate_size},
-                                 .activation = config_.activation,
-                                 .situ_beta = config_.situ_beta,
-                                 .situ_linear_beta = config_.situ_linear_beta,
-                                 .fixed_point = w.bank->fixed_point};
+  RoutedExpertsShape shape{.place = {w.bank->format, width, config_.expert_intermediate_size},
+                           .activation = config_.activation,
+                           .situ_beta = config_.situ_beta,
+                           .situ_linear_beta = config_.situ_linear_beta,
+                           .fixed_point = w.bank->fixed_point};
   int64_t begin = 0;
   while (begin < tokens) {
     int64_t end = experts_.all_resident() ? tokens : begin;
@@ -308,6 +324,7 @@ void Forward::run_experts(const MoeWeights& w, int64_t tokens, const float* z) {
       if (end > begin && static_cast<int64_t>(distinct.size()) > experts_.capacity_experts()) break;
       ++end;
     }
+    if (norms != nullptr) shape.norms = norms + begin * k;
     const std::span slots(b.route_slots.data() + begin * k, static_cast<size_t>((end - begin) * k));
     backend_.routed_experts(shape, experts_.fetch(*w.bank, slots),
                             b.route_weights.data() + begin * k, k, z + begin * width, end - begin,

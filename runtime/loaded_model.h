@@ -12,6 +12,7 @@
 #include "runtime/tokenizer.h"
 #include "runtime/weights.h"
 #include "schema/pack_reader.h"
+#include "schema/prune_plan.h"
 
 namespace k3 {
 
@@ -21,6 +22,7 @@ struct LoadOptions {
   int64_t chunk_tokens = 64;                   // most tokens that pass the layers together
   std::optional<double> expert_cache_gb = {};  // empty: what memory allows
   std::optional<int64_t> layers = {};  // run the first so many only: another model; empty: all
+  std::string prune_plan_path = {};    // a plan to mask experts by; empty: none
   bool verify = true;  // check hashes: of the trunk now, of an expert when it is read
 };
 
@@ -33,6 +35,7 @@ class LoadedModel {
 
   const PackReader& pack() const { return pack_; }
   const ModelConfig& config() const { return config_; }  // the pack's, with the layers that run
+  const std::optional<PrunePlan>& plan() const { return plan_; }
   const Weights& weights() const { return weights_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
   Backend& backend() { return *backend_; }
@@ -43,6 +46,7 @@ class LoadedModel {
   PackReader pack_;
   ModelConfig config_;
   Tokenizer tokenizer_;
+  std::optional<PrunePlan> plan_;
   Weights weights_;
   ExpertCache experts_;
   std::unique_ptr<Backend> backend_;

@@ -1,5 +1,7 @@
 #include "runtime/weights.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "schema/error.h"
@@ -7,8 +9,9 @@
 
 namespace k3 {
 
-Weights::Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes)
-    : pack_(pack), config_(config), check_hashes_(check_hashes) {
+Weights::Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes,
+                 const PrunePlan* plan)
+    : pack_(pack), config_(config), check_hashes_(check_hashes), plan_(plan) {
   const bool residual_mix = config.attention_residual_block.has_value();
   embedding = matrix("model.embed_tokens.weight");
   head = matrix("lm_head.weight");
@@ -97,19 +100,43 @@ MlpWeights Weights::load_mlp(const std::string& prefix) {
 
 MoeWeights Weights::load_moe(const std::string& prefix, int64_t layer) {
   MoeWeights moe;
-  moe.gate = matrix(prefix + "gate.weight");
-  moe.score_bias = vector(prefix + "gate.e_score_correction_bias");
+  moe.bank = pack_.bank(layer);
+  load_router(prefix + "gate.", plan_ == nullptr ? nullptr : plan_->find(layer), moe);
   if (config().latent_size.has_value()) {
     moe.down_proj = matrix(prefix + "routed_expert_down_proj.weight");
     moe.up_proj = matrix(prefix + "routed_expert_up_proj.weight");
   }
   if (config().latent_norm) moe.norm = vector(prefix + "routed_expert_norm.weight");
   if (config().shared_experts > 0) moe.shared = load_mlp(prefix + "shared_experts.");
-  moe.bank = pack_.bank(layer);
-  for (const PackExpert& expert : moe.bank->experts) {
+  return moe;
+}
+
+// The pack's router has a row and a bias for every expert of the checkpoint, by source id. A row's
+// product does not depend on where the row lies, so bringing rows into the bank's order, and
+// leaving out those of experts that are not there, changes no logit.
+void Weights::load_router(const std::string& prefix, const PlanLayer* plan, MoeWeights& moe) {
+  for (const PackExpert& expert : hot_experts(*moe.bank)) {
     moe.source_ids.push_back(static_cast<int32_t>(expert.source_id));
   }
-  return moe;
+  const MatrixView all = matrix(prefix + "weight");
+  const float* all_biases = vector(prefix + "e_score_correction_bias");
+
+  const auto experts = std::ssize(moe.source_ids);
+  AlignedBytes rows(experts * all.row_stride_bytes);
+  AlignedBytes biases(experts * int64_t{sizeof(float)});
+  for (int64_t slot = 0; slot < experts; ++slot) {
+    const int32_t id = moe.source_ids[static_cast<size_t>(slot)];
+    std::memcpy(rows.data() + slot * all.row_stride_bytes, all.codes + id * all.row_stride_bytes,
+                static_cast<size_t>(all.row_stride_bytes));
+    const bool dropped =
+        plan != nullptr && std::find(plan->kept.begin(), plan->kept.end(), id) == plan->kept.end();
+    const float bias = dropped ? -INFINITY : all_biases[id];
+    std::memcpy(biases.data() + slot * int64_t{sizeof(float)}, &bias, sizeof(float));
+  }
+  moe.gate = view_matrix(all.format, experts, all.cols, rows.data());
+  moe.score_bias = reinterpret_cast<const float*>(biases.data());
+  storage_.push_back(std::move(rows));
+  storage_.push_back(std::move(biases));
 }
 
 // The reader has checked that the tensor exists and that its extent has the length of its format,

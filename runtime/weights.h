@@ -14,6 +14,7 @@
 #include "schema/matrix_view.h"
 #include "schema/model_config.h"
 #include "schema/pack_reader.h"
+#include "schema/prune_plan.h"
 
 namespace k3 {
 
@@ -48,9 +49,11 @@ struct MlpWeights {
   MatrixView down_proj;           // [d, width]
 };
 
+// The experts here are those of the bank that may be chosen, in its order; router rows and biases
+// were brought into the same order.
 struct MoeWeights {
   MatrixView gate;                    // [experts, d]: the router
-  const float* score_bias = nullptr;  // [experts]: for choosing only
+  const float* score_bias = nullptr;  // [experts]: for choosing only; -infinity: never
   std::vector<int32_t> source_ids;    // [experts]: the checkpoint's numbers
   MatrixView down_proj, up_proj;      // [l, d], [d, l], when the experts work in a latent
   const float* norm = nullptr;        // [l], when latent_norm
@@ -74,8 +77,10 @@ class Weights {
  public:
   // Reads every tensor of the layers of `config` and of the model itself, but no routed expert.
   // `config` is the pack's, or the same with fewer layers, and must outlive this. With
-  // `check_hashes` each extent's hash is checked on the way.
-  Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes);
+  // `check_hashes` each extent's hash is checked on the way. What `plan` drops, if it is not null,
+  // is never chosen; it must fit the pack (check_plan_fits).
+  Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes,
+          const PrunePlan* plan = nullptr);
 
   const ModelConfig& config() const { return config_; }
   const PackReader& pack() const { return pack_; }
@@ -91,6 +96,7 @@ class Weights {
  private:
   MatrixView matrix(const std::string& name);
   const float* vector(const std::string& name);
+  void load_router(const std::string& prefix, const PlanLayer* plan, MoeWeights& moe);
   KdaWeights load_kda(const std::string& prefix);
   MlaWeights load_mla(const std::string& prefix);
   MlpWeights load_mlp(const std::string& prefix);
@@ -99,6 +105,7 @@ class Weights {
   const PackReader& pack_;
   const ModelConfig& config_;
   bool check_hashes_;
+  const PrunePlan* plan_;  // during construction
   std::vector<AlignedBytes> storage_;
 };
 
