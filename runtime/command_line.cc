@@ -126,11 +126,16 @@ std::function<void()> add_eval(CLI::App& app) {
   app.add_option("--window-tokens", options->eval.window_tokens,
                  "Tokens of a window; each starts from a fresh state")
       ->capture_default_str();
+  app.add_option("--beside", options->beside_paths,
+                 "Prune plans to apply to the other pack and to measure likewise; the receipt then "
+                 "shows these choices beside this pack's")
+      ->type_name("PLAN");
   app.add_option("--max-kl", options->max_kl,
                  "Exit with status 1 when the mean KL is above this, in nats");
   app.add_option("--receipt", options->receipt_path, "Write the result for `k3c attach`");
-  app.add_option("--trace", options->trace_path,
-                 "Record this pack's routing on the texts to this .k3trace file, a domain per text");
+  app.add_option(
+      "--trace", options->trace_path,
+      "Record this pack's routing on the texts to this .k3trace file, a domain per text");
   app.add_flag("--json", options->json, "Write the result as JSON");
   app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
   return [options] { eval(*options, std::cout, std::cerr); };

@@ -56,11 +56,7 @@ class MissingExperts {
  public:
   explicit MissingExperts(const Weights& weights) {
     for (const LayerWeights& layer : weights.layers) {
-      std::set<int32_t>& ids = choosable_.emplace_back();
-      const MoeWeights& moe = layer.moe;
-      for (size_t slot = 0; slot < moe.source_ids.size(); ++slot) {
-        if (moe.score_bias[slot] != -INFINITY) ids.insert(moe.source_ids[slot]);
-      }
+      choosable_.push_back(layer.moe.choosable());
     }
   }
 

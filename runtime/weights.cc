@@ -9,6 +9,14 @@
 
 namespace k3 {
 
+std::set<int32_t> MoeWeights::choosable() const {
+  std::set<int32_t> ids;
+  for (size_t slot = 0; slot < source_ids.size(); ++slot) {
+    if (score_bias[slot] != -INFINITY) ids.insert(source_ids[slot]);
+  }
+  return ids;
+}
+
 Weights::Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes,
                  const PrunePlan* plan)
     : pack_(pack), config_(config), check_hashes_(check_hashes), plan_(plan) {

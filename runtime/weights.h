@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,9 @@ struct MoeWeights {
   const float* norm = nullptr;        // [l], when latent_norm
   MlpWeights shared;                  // width shared_experts x expert_intermediate_size, if any
   const PackBank* bank = nullptr;     // the routed experts, fetched by ExpertCache
+
+  // The source ids that may be chosen.
+  std::set<int32_t> choosable() const;
 };
 
 struct LayerWeights {

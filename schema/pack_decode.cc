@@ -88,7 +88,7 @@ class IndexDecoder {
   // FlatBuffers' verifier checks that a vector's count is aligned, not that its elements are.
   template <class Vector>
   const Vector& aligned(const Vector& vector, std::string_view what) const {
-    if (reinterpret_cast<uintptr_t>(vector.Data()) % alignof(int64_t) != 0) {
+    if (vector.size() > 0 && reinterpret_cast<uintptr_t>(vector.Data()) % alignof(int64_t) != 0) {
       throw Error(path_, ": index has ", what, " that do not lie on an 8-byte boundary");
     }
     return vector;
