@@ -67,6 +67,15 @@ void add_load_flags(CLI::App& app, LoadOptions& load) {
                  "filesystem allows it, or buffered, through it (default direct)")
       ->transform(choice_of(kReadPathNames))
       ->type_name("PATH");
+  app.add_option("--prune-plan", load.prune_plan_path,
+                 "Take the experts that this plan of `k3c compile --plan-out` drops for missing; "
+                 "the pack must have them all");
+  app.add_option("--missing", load.missing,
+                 "When the router wants an expert that is missing. next-best: it does not choose "
+                 "it; fetch: it is read from the cold section; drop: it adds nothing, and the "
+                 "others keep their weights (default next-best)")
+      ->transform(choice_of(kMissingRuleNames))
+      ->type_name("WAY");
   app.add_flag("!--no-verify", load.verify, "Do not check the hashes of what is read");
 }
 
@@ -128,6 +137,9 @@ std::function<void()> add_run(CLI::App& app) {
   app.add_option("--dump", options->dump_path,
                  "Write ids, logits, hidden, route_ids and route_weights of every position to this "
                  "safetensors file");
+  app.add_option("--trace", options->trace_path,
+                 "Record which experts each token chooses, and how strongly, to this .k3trace "
+                 "file, for `k3c trace` and `k3c compile --trace`");
   app.add_option("--save-state", options->save_state_path, "Write the sequence's state at the end");
   app.add_option("--load-state", options->load_state_path,
                  "Continue from a state written by --save-state");
@@ -151,9 +163,16 @@ std::function<void()> add_eval(CLI::App& app) {
   app.add_option("--window-tokens", options->eval.window_tokens,
                  "Tokens of a window; each starts from a fresh state")
       ->capture_default_str();
+  app.add_option("--beside", options->beside_paths,
+                 "Prune plans to apply to the other pack and to measure likewise; the receipt then "
+                 "shows these choices beside this pack's")
+      ->type_name("PLAN");
   app.add_option("--max-kl", options->max_kl,
                  "Exit with status 1 when the mean KL is above this, in nats");
   app.add_option("--receipt", options->receipt_path, "Write the result for `k3c attach`");
+  app.add_option(
+      "--trace", options->trace_path,
+      "Record this pack's routing on the texts to this .k3trace file, a domain per text");
   app.add_flag("--json", options->json, "Write the result as JSON");
   app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
   return [options] { eval(*options, std::cout, std::cerr); };

@@ -18,9 +18,14 @@ std::span<const PackBank> banks_of(const PackReader& pack, int64_t layers) {
   return {all.begin(), end};
 }
 
-int64_t expert_count(std::span<const PackBank> banks) {
+// Those that may be asked for. Cold experts lie behind the others.
+std::span<const PackExpert> askable(const PackBank& bank, bool with_cold) {
+  return with_cold ? std::span<const PackExpert>(bank.experts) : hot_experts(bank);
+}
+
+int64_t expert_count(std::span<const PackBank> banks, bool with_cold) {
   int64_t count = 0;
-  for (const PackBank& bank : banks) count += std::ssize(bank.experts);
+  for (const PackBank& bank : banks) count += std::ssize(askable(bank, with_cold));
   return count;
 }
 
@@ -43,16 +48,19 @@ int64_t largest_extent(const PackReader& pack, std::span<const PackBank> banks) 
 
 bool holds_all(const ExpertCacheOptions& options, std::span<const PackBank> banks,
                int64_t slot_bytes) {
-  return expert_count(banks) == 0 || expert_count(banks) <= options.budget_bytes / slot_bytes;
+  const int64_t count = expert_count(banks, options.with_cold);
+  return count == 0 || count <= options.budget_bytes / slot_bytes;
 }
 
 SlotTable make_table(const ExpertCacheOptions& options, std::span<const PackBank> banks,
                      int64_t slot_bytes) {
   std::vector<int64_t> bank_experts;
-  for (const PackBank& bank : banks) bank_experts.push_back(std::ssize(bank.experts));
+  for (const PackBank& bank : banks) {
+    bank_experts.push_back(std::ssize(askable(bank, options.with_cold)));
+  }
   const bool all = holds_all(options, banks, slot_bytes);
   return {options.policy, bank_experts,
-          all ? expert_count(banks) : options.budget_bytes / slot_bytes};
+          all ? expert_count(banks, options.with_cold) : options.budget_bytes / slot_bytes};
 }
 
 }  // namespace
@@ -72,6 +80,7 @@ ExpertCacheStatistics& ExpertCacheStatistics::operator+=(const ExpertCacheStatis
 ExpertCache::ExpertCache(const PackReader& pack, int64_t layers, const ExpertCacheOptions& options)
     : pack_(pack),
       banks_(banks_of(pack, layers)),
+      with_cold_(options.with_cold),
       slot_bytes_(largest_slot_bytes(pack, banks_)),
       largest_extent_bytes_(largest_extent(pack, banks_)),
       all_resident_(holds_all(options, banks_, slot_bytes_)),
@@ -83,13 +92,17 @@ ExpertCache::ExpertCache(const PackReader& pack, int64_t layers, const ExpertCac
               table_.slots(), largest_extent_bytes_) {
   const int64_t k = pack.config().experts_per_token;
   for (const PackBank& bank : banks_) {
-    if (room(bank) >= std::min(k, std::ssize(bank.experts))) continue;
+    if (room(bank) >= std::min(k, std::ssize(experts_of(bank)))) continue;
     const bool shares = options.policy == EvictionPolicy::kLruPerLayer;
     throw Error(pack.path(), ": the expert cache may take ", options.budget_bytes, " bytes, ",
                 shares ? std::to_string(banks_.size()) + " layers'" : "one layer's", ' ', k,
                 " experts need ", (shares ? std::ssize(banks_) : 1) * k * slot_bytes_);
   }
   if (all_resident_) read_all();
+}
+
+std::span<const PackExpert> ExpertCache::experts_of(const PackBank& bank) const {
+  return askable(bank, with_cold_);
 }
 
 int64_t ExpertCache::index_of(const PackBank& bank) const {
@@ -102,7 +115,8 @@ int64_t ExpertCache::room(const PackBank& bank) const {
 
 void ExpertCache::read_all() {
   for (const PackBank& bank : banks_) {
-    for (int64_t position = 0; position < std::ssize(bank.experts); ++position) {
+    const int64_t experts = std::ssize(experts_of(bank));
+    for (int64_t position = 0; position < experts; ++position) {
       read_into_slot(index_of(bank), position, ExpertReader::Urgency::kWanted);
     }
   }
@@ -153,9 +167,7 @@ void ExpertCache::request(const PackBank& bank, std::span<const int32_t> slots) 
   Request request;
   for (const int32_t position : slots) {
     request.push_back(position < 0 ? -1 : table_.find(index, position));
-  }
-  for (const int32_t position : distinct) {
-    K3_CHECK(states_[static_cast<size_t>(table_.find(index, position))].pins > 0);
+    K3_CHECK(position < 0 || request.back() >= 0);  // room() was not exceeded
   }
   requests_.push_back(std::move(request));
 }

@@ -29,6 +29,7 @@ struct ExpertCacheOptions {
   EvictionPolicy policy = EvictionPolicy::kLru;
   ReadPath reads = ReadPath::kDirect;  // of a cache that does not hold all
   bool check_hashes = true;
+  bool with_cold = false;  // experts of the cold section may be asked for too
 };
 
 // Counted per visit of a layer: by one token, or by a group of tokens that pass together and ask
@@ -95,6 +96,7 @@ class ExpertCache {
   };
   using Request = std::vector<int64_t>;  // slots of the cache in the order asked for, -1: none
 
+  std::span<const PackExpert> experts_of(const PackBank& bank) const;
   int64_t index_of(const PackBank& bank) const;
   bool may_evict(int64_t slot);
   int64_t read_into_slot(int64_t bank, int64_t expert, ExpertReader::Urgency urgency);
@@ -104,6 +106,7 @@ class ExpertCache {
 
   const PackReader& pack_;
   std::span<const PackBank> banks_;
+  bool with_cold_;
   int64_t slot_bytes_ = 0;
   int64_t largest_extent_bytes_ = 0;
   bool all_resident_ = false;

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "schema/error.h"
 
@@ -261,8 +260,15 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
                         .routed_scaling_factor = config_.routed_scaling_factor};
   // The router reads the full stream, the experts its latent.
   backend_.matmul(w.gate, x, tokens, b.router_logits.data());
+  const bool observes_experts = observer != nullptr && observer->wants_experts();
+  if (observes_experts) {
+    reserve(b.route_scores, tokens, experts);
+    b.expert_norms.assign(b.route_weights.size(), NAN);
+  }
   backend_.route(rule, b.router_logits.data(), w.score_bias, w.source_ids.data(), tokens, experts,
-                 b.route_slots.data(), b.route_weights.data(), nullptr);
+                 b.route_slots.data(), b.route_weights.data(),
+                 observes_experts ? b.route_scores.data() : nullptr);
+  drop_choices(w, tokens);
   if (observer != nullptr) {
     const int64_t choices = tokens * config_.experts_per_token;
     std::transform(
@@ -280,7 +286,17 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
     backend_.matmul(w.down_proj, x, tokens, b.latent.data());
     z = b.latent.data();
   }
-  run_experts(w, tokens, requested, z);
+  run_experts(w, tokens, requested, z, observes_experts ? b.expert_norms.data() : nullptr);
+  if (observes_experts) {
+    observer->on_experts({.layer = layer,
+                          .tokens = tokens,
+                          .source_ids = w.source_ids,
+                          .score_bias = w.score_bias,
+                          .scores = b.route_scores.data(),
+                          .slots = b.route_slots.data(),
+                          .weights = b.route_weights.data(),
+                          .norms = b.expert_norms.data()});
+  }
   if (config_.latent_norm) {  // on the weighted sum, not on each expert
     backend_.rms_norm(b.routed.data(), w.norm, tokens, config_.expert_width(),
                       config_.rms_norm_epsilon, b.routed.data());
@@ -295,75 +311,6 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
     return;
   }
   backend_.add(routed, b.shared.data(), tokens * d, b.branch.data());
-}
-
-// Guesses which experts `layer` will choose: its own router is applied to the stream as it is now,
-// behind its own mix of the snapshots. What is still missing, an expert block and an attention, is
-// little beside the stream. Only for tokens that come one by one; a chunk asks for most experts of
-// a layer anyway.
-void Forward::prefetch_experts(int64_t layer, int64_t tokens) {
-  if (prefetch_experts_ == 0 || experts_.all_resident() || tokens > 1) return;
-  if (layer == std::ssize(config_.layers)) return;
-  if (config_.layers[static_cast<size_t>(layer)].ffn != FfnKind::kMoe) return;
-  Buffers& b = buffers_;
-  const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  const RouterRule rule{
-      .experts_per_token = prefetch_experts_, .renormalize = false, .routed_scaling_factor = 1};
-  const float* x = mix_residual(w.mlp_res_norm, w.mlp_res_proj, tokens);
-  backend_.rms_norm(x, w.post_attention_norm, tokens, config_.hidden_size, config_.rms_norm_epsilon,
-                    b.guess_normed.data());
-  backend_.matmul(w.moe.gate, b.guess_normed.data(), tokens, b.guess_logits.data());
-  backend_.route(rule, b.guess_logits.data(), w.moe.score_bias, w.moe.source_ids.data(), tokens,
-                 std::ssize(w.moe.source_ids), b.guess_slots.data(), b.guess_weights.data(),
-                 nullptr);
-  experts_.prefetch(*w.moe.bank, b.guess_slots);
-}
-
-// Asks for the experts of the tokens from `begin` on that fit into the cache together, and returns
-// the token behind them. Where not all fit, half of the cache's room is left for those that follow.
-int64_t Forward::request_experts(const MoeWeights& w, int64_t begin, int64_t tokens) {
-  const int64_t k = config_.experts_per_token;
-  const std::span<const int32_t> slots(buffers_.route_slots);
-  const auto slots_of = [&](int64_t first, int64_t last) {
-    return slots.subspan(static_cast<size_t>(first * k), static_cast<size_t>((last - first) * k));
-  };
-  int64_t end = tokens;
-  if (!experts_.all_resident()) {
-    const int64_t half = std::max(experts_.room(*w.bank) / 2, int64_t{1});
-    std::set<int32_t> distinct;
-    for (end = begin; end < tokens; ++end) {
-      const auto of_token = slots_of(end, end + 1);
-      distinct.insert(of_token.begin(), of_token.end());
-      if (end > begin && std::ssize(distinct) > half) break;
-    }
-  }
-  experts_.request(*w.bank, slots_of(begin, end));
-  return end;
-}
-
-// routed [tokens, l] = the weighted sum of the chosen experts of z [tokens, l]. The experts of the
-// first `requested` tokens have been asked for. While a group of tokens is computed, the experts of
-// the next one are read, where there is room for both.
-void Forward::run_experts(const MoeWeights& w, int64_t tokens, int64_t requested, const float* z) {
-  Buffers& b = buffers_;
-  const int64_t k = config_.experts_per_token;
-  const int64_t width = config_.expert_width();
-  const RoutedExpertsShape shape{.place = {w.bank->format, width, config_.expert_intermediate_size},
-                                 .activation = config_.activation,
-                                 .situ_beta = config_.situ_beta,
-                                 .situ_linear_beta = config_.situ_linear_beta,
-                                 .fixed_point = w.bank->fixed_point};
-  const bool room_for_two = experts_.room(*w.bank) >= 2 * k;
-  for (int64_t begin = 0; begin < tokens;) {
-    const int64_t end = requested;
-    const std::span<const ExpertWeights* const> experts = experts_.wait();
-    if (room_for_two && end < tokens) requested = request_experts(w, end, tokens);
-    backend_.routed_experts(shape, experts, b.route_weights.data() + begin * k, k,
-                            z + begin * width, end - begin, b.routed.data() + begin * width);
-    experts_.release();
-    if (!room_for_two && end < tokens) requested = request_experts(w, end, tokens);
-    begin = end;
-  }
 }
 
 // One non-finite value spreads over the whole stream and then into the caches, where it would

@@ -13,6 +13,18 @@
 
 namespace k3 {
 
+// What an MoE layer decided for some tokens, and how much its experts said.
+struct RoutedTokens {
+  int64_t layer = 0;
+  int64_t tokens = 0;
+  std::span<const int32_t> source_ids;  // [experts]: of the bank's positions
+  const float* score_bias = nullptr;    // [experts]
+  const float* scores = nullptr;        // [tokens, experts], without the bias
+  const int32_t* slots = nullptr;       // [tokens, k]: positions in the bank; -1: none
+  const float* weights = nullptr;       // [tokens, k]
+  const float* norms = nullptr;         // [tokens, k]: of the experts' outputs, unweighted
+};
+
 // Sees what passes by; the pointers are good during the call.
 class ForwardObserver {
  public:
@@ -22,6 +34,9 @@ class ForwardObserver {
   // The chosen experts of MoE layer `layer` by source id (-1: none) and their weights: [tokens, k].
   virtual void on_routing(int64_t layer, int64_t tokens, const int32_t* source_ids,
                           const float* weights) = 0;
+  // After the layer's experts, for those who ask; asking changes no bit of a result.
+  virtual bool wants_experts() const { return false; }
+  virtual void on_experts(const RoutedTokens& /*routed*/) {}
 };
 
 class Forward {
@@ -33,6 +48,7 @@ class Forward {
           int64_t prefetch_experts = 0);
 
   const ModelConfig& config() const { return config_; }
+  const Weights& weights() const { return weights_; }
   int64_t max_tokens() const { return max_tokens_; }
 
   // Passes ids.size() tokens through the model and advances `state`. Logits of every token go to
@@ -55,6 +71,8 @@ class Forward {
     std::vector<float> latent, routed, shared;           // [l], [l], [d]
     std::vector<float> router_logits;                    // [experts]
     std::vector<float> route_weights;                    // [k]
+    std::vector<float> route_scores;                     // [experts], for observers
+    std::vector<float> expert_norms;                     // [k], for observers
     std::vector<int32_t> route_slots, route_source_ids;  // [k]
     std::vector<float> guess_normed, guess_logits;       // [d], [experts], of one token
     std::vector<float> guess_weights;                    // [prefetch_experts_]
@@ -70,9 +88,11 @@ class Forward {
   void mlp(const MlpWeights& w, int64_t tokens, const float* x, float* y);
   void mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tokens,
                           ForwardObserver* observer);
+  void drop_choices(const MoeWeights& w, int64_t tokens);
   void prefetch_experts(int64_t layer, int64_t tokens);
   int64_t request_experts(const MoeWeights& w, int64_t begin, int64_t tokens);
-  void run_experts(const MoeWeights& w, int64_t tokens, int64_t requested, const float* z);
+  void run_experts(const MoeWeights& w, int64_t tokens, int64_t requested, const float* z,
+                   float* norms);
   void check_finite(const float* values, int64_t count, int64_t layer) const;
 
   const Weights& weights_;

@@ -3,6 +3,8 @@
 #include "runtime/chat.h"
 #include "runtime/dump.h"
 #include "runtime/expert_report.h"
+#include "runtime/observers.h"
+#include "runtime/trace_recorder.h"
 #include "schema/error.h"
 #include "schema/file.h"
 #include "schema/hash.h"
@@ -64,6 +66,16 @@ void write_json(const Generation& generation, std::span<const int32_t> prompt, L
   out << '\n';
 }
 
+// The prompt is a document of its own, and what is generated continues it.
+void announce_prompt(TraceRecorder& trace, std::span<const int32_t> prompt, int64_t position) {
+  const uint32_t document =
+      trace.add_document({.xxh3 = xxh3(std::as_bytes(prompt)), .domain = "prompt"});
+  std::vector<TraceToken> tokens(prompt.size());
+  auto next = static_cast<uint32_t>(position);
+  for (TraceToken& token : tokens) token = {document, next++, TracePhase::kPrefill};
+  trace.announce(tokens, {document, next, TracePhase::kDecode});
+}
+
 }  // namespace
 
 void run(const RunOptions& options, std::ostream& out) {
@@ -80,15 +92,25 @@ void run(const RunOptions& options, std::ostream& out) {
   if (const auto end = end_of_message_id(model.tokenizer()))
     generate_options.end_ids.push_back(*end);
 
-  Dump dump(model.config());
+  std::vector<RunObserver*> watching;
+  std::optional<Dump> dump;
+  if (!options.dump_path.empty()) watching.push_back(&dump.emplace(model.config()));
+  std::optional<TraceRecorder> trace;
+  if (!options.trace_path.empty()) {
+    trace.emplace(options.trace_path, model.pack(), model.config(), model.plan().has_value());
+    announce_prompt(*trace, prompt, state.positions());
+    watching.push_back(&*trace);
+  }
+  Observers observers(watching);
   const Generation generation = generate(
       model.forward(), state, model.tokenizer(), prompt, generate_options,
       [&](std::string_view text) {
         if (!options.json) out << text << std::flush;
       },
-      options.dump_path.empty() ? nullptr : &dump);
-  if (!options.dump_path.empty()) {
-    dump.write(options.dump_path, std::span(state.ids).subspan(first_position));
+      watching.empty() ? nullptr : &observers);
+  if (trace) trace->finish();
+  if (dump) {
+    dump->write(options.dump_path, std::span(state.ids).subspan(first_position));
   }
   if (!options.save_state_path.empty())
     save_state(state, model.config(), payload, options.save_state_path);

@@ -22,7 +22,7 @@ MemoryNeed memory_need(const PackContent& content) {
   for (const PackTensor& tensor : content.tensors) need.weights_bytes += resident_bytes(tensor);
   for (const PackBank& bank : content.banks) {
     const int64_t expert_bytes = expert_slot_bytes(config, bank);
-    need.all_expert_bytes += std::ssize(bank.experts) * expert_bytes;
+    need.all_expert_bytes += std::ssize(hot_experts(bank)) * expert_bytes;
     need.least_expert_bytes =
         std::max(need.least_expert_bytes, config.experts_per_token * expert_bytes);
   }

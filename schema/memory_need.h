@@ -14,7 +14,7 @@ namespace k3 {
 struct MemoryNeed {
   int64_t weights_bytes = 0;       // all but the routed experts, as Weights holds them
   int64_t least_expert_bytes = 0;  // the experts that one token asks of one layer
-  int64_t all_expert_bytes = 0;    // of every bank
+  int64_t all_expert_bytes = 0;    // of every bank, without cold ones
   int64_t state_bytes = 0;         // one sequence: KDA states and windows
   int64_t position_bytes = 0;      // and on top for each position: MLA caches
 
