@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
+#include <utility>
 
 #include "schema/error.h"
 
@@ -31,11 +32,13 @@ SlotTable::SlotTable(EvictionPolicy policy, std::span<const int64_t> bank_expert
 }
 
 const SlotTable::ExpertState& SlotTable::state(int64_t bank, int64_t expert) const {
-  return experts_[static_cast<size_t>(bank)][static_cast<size_t>(expert)];
+  const std::vector<ExpertState>& experts = experts_[static_cast<size_t>(bank)];
+  K3_CHECK(expert >= 0 && expert < std::ssize(experts));
+  return experts[static_cast<size_t>(expert)];
 }
 
 SlotTable::ExpertState& SlotTable::state(int64_t bank, int64_t expert) {
-  return experts_[static_cast<size_t>(bank)][static_cast<size_t>(expert)];
+  return const_cast<ExpertState&>(std::as_const(*this).state(bank, expert));
 }
 
 SlotTable::Pool& SlotTable::pool_of(int64_t bank) {

@@ -165,7 +165,8 @@ TEST_P(CacheOf, WrongGuessesMakeRoomFirst) {
   const PackBank& bank = model.pack().index().content.banks[0];
   const std::vector<int32_t> kept = {0, 1};
   cache.fetch(bank, kept);
-  for (int32_t wrong = 20; wrong < 60; wrong += 2) {
+  const auto experts = static_cast<int32_t>(bank.experts.size());
+  for (int32_t wrong = 2 + static_cast<int32_t>(k); wrong + 1 < experts; wrong += 2) {
     cache.prefetch(bank, std::vector<int32_t>{wrong, wrong + 1});
     cache.fetch(bank, kept);
   }
@@ -181,7 +182,7 @@ TEST_P(CacheOf, GuessesNeverTakeTheRoomThatARequestNeeds) {
   ExpertCache& cache = model.experts();
   const auto& banks = model.pack().index().content.banks;
   std::vector<int32_t> many;
-  for (int32_t position = 0; position < 40; ++position) many.push_back(position);
+  for (int32_t position = 0; position < 2 * k; ++position) many.push_back(position);
   cache.prefetch(banks[1], many);  // fills the cache
   std::vector<int32_t> asked(many.begin(), many.begin() + k);
   EXPECT_EQ(std::ssize(cache.fetch(banks[0], asked)), k);
