@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "passes/decisions.h"
 #include "schema/pack_index.h"
+#include "schema/prune_plan.h"
 
 namespace k3 {
 
@@ -29,6 +31,7 @@ struct PassResults {
   std::vector<PassRecord> passes;  // in the order run
   std::vector<PlannedReport> reports;
   std::vector<std::string> notes;  // sentences that compile prints below its table
+  std::optional<PrunePlan> plan;   // by which prune_experts chose, if by any
   int64_t data_end_bytes = 0;      // where the last extent ends and the index may start; 0: not yet
 };
 
