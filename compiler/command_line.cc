@@ -6,6 +6,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,74 @@ CLI::Validator choice_names(const std::map<std::string, Choice>& choices) {
     return {};
   };
   return {transform, "{" + names + "}"};
+}
+
+// "16", or "all".
+CLI::Validator expert_count() {
+  const auto check = [](std::string& text) -> std::string {
+    const bool digits = !text.empty() && text.size() < 10 &&
+                        text.find_first_not_of("0123456789") == std::string::npos;
+    return digits || text == "all" || text == "ALL" ? "" : "is " + text + ", expected N or all";
+  };
+  return {check, "N|all"};
+}
+
+// The flags of prune_experts; call the result once they are read.
+std::function<void()> add_prune_flags(CLI::App& app, CompileRequest& request) {
+  PruneExpertsOptions& options = request.options.prune_experts;
+  struct Texts {
+    std::string keep = "all", score = "reap", cold = "drop";
+    double budget_gb = 0;
+  };
+  const auto texts = std::make_shared<Texts>();
+  CLI::Option* trace =
+      app.add_option(
+             "--trace", options.traces,
+             "Routing traces of this model (k3exec run|eval --trace). The experts that they "
+             "score highest lie first in each bank; with --prune-topk or --prune-budget-gb "
+             "only those stay. May be given several times")
+          ->expected(1)
+          ->take_all()
+          ->type_name("FILE");
+  CLI::Option* keep = app.add_option("--prune-topk", texts->keep,
+                                     "Keep the N experts of each layer with the highest score")
+                          ->check(expert_count())
+                          ->type_name("N|all")
+                          ->needs(trace);
+  CLI::Option* budget =
+      app.add_option("--prune-budget-gb", texts->budget_gb,
+                     "Keep as many experts as have this many 10^9 bytes, more in layers that lose "
+                     "more by it; at least three times what a token chooses in each")
+          ->check(CLI::PositiveNumber)
+          ->type_name("GB")
+          ->needs(trace)
+          ->excludes(keep);
+  app.add_option("--score", texts->score,
+                 "What makes an expert worth keeping: reap, the mean over the tokens that chose it "
+                 "of weight x norm of its output; frequency, how many chose it; gate, the sum of "
+                 "its weights; random, to compare with (default reap)")
+      ->check(CLI::IsMember(std::set<std::string>{"reap", "frequency", "gate", "random"}))
+      ->type_name("RULE")
+      ->needs(trace);
+  CLI::Option* plan =
+      app.add_option("--prune-plan", options.plan_path, "Replay this plan, which --plan-out wrote")
+          ->type_name("FILE")
+          ->excludes(trace);
+  app.add_option("--plan-out", request.plan_out, "Write which experts are kept, with their scores")
+      ->type_name("FILE");
+  app.add_option("--cold", texts->cold,
+                 "What becomes of the other experts: drop, or keep in a section of their own that "
+                 "no token is routed to unasked (default drop)")
+      ->check(CLI::IsMember(std::set<std::string>{"drop", "keep"}))
+      ->type_name("drop|keep");
+  return [&options, texts, keep, budget, plan] {
+    if (keep->count() > 0 && texts->keep != "all" && texts->keep != "ALL") {
+      options.keep = std::stoll(texts->keep);
+    }
+    if (budget->count() > 0) options.budget_bytes = static_cast<int64_t>(texts->budget_gb * 1e9);
+    if (plan->count() == 0) options.score = *parse_expert_score(texts->score);
+    options.keep_cold = texts->cold == "keep";
+  };
 }
 
 std::string describe_passes() {
@@ -132,9 +201,11 @@ Action setup_compile(CLI::App& app) {
   CLI::Option* stop_after = app.add_option("--stop-after", request->stop_after, describe_passes())
                                 ->check(CLI::IsMember(names))
                                 ->type_name("PASS");
+  const auto read_prune_flags = add_prune_flags(app, *request);
   app.add_flag("--json", request->json, "Print the result as JSON");
   app.add_flag("--quiet", request->quiet, "No progress on stderr");
-  return [request, output, dry_run, stop_after] {
+  return [request, output, dry_run, stop_after, read_prune_flags] {
+    read_prune_flags();
     const bool writes = dry_run->count() == 0 && stop_after->count() == 0;
     if (writes && output->count() == 0) throw CLI::RequiredError("--output");
     run_compile(*request);

@@ -62,6 +62,7 @@ void write_banks(const PackContent& content, JsonWriter& json) {
     json.member("layer", bank.layer);
     json.member("format", format_name(bank.format));
     json.member("experts", bank.experts.size());
+    json.member("cold", bank.experts.size() - hot_experts(bank).size());
     json.member("source_experts", bank.source_experts);
     json.member("fixed_point", bank.fixed_point);
     json.end_object();

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "runtime/expert_report.h"
 #include "schema/error.h"
 #include "schema/json_writer.h"
 
@@ -83,7 +84,8 @@ void bench(const BenchOptions& options, std::ostream& out) {
   }
   LoadedModel model(options.load);
   const BenchmarkResult result = run_benchmark(model.weights(), model.experts(), model.backend(),
-                                               options.load.chunk_tokens, options.benchmark);
+                                               options.load, options.benchmark);
+  const int64_t decoded = options.benchmark.rounds * options.benchmark.new_tokens;
   const auto prefill = rows_of(result.prefill_costs, result.prefill_seconds, result.read_bandwidth);
   const auto decode = rows_of(result.decode_costs, result.decode_seconds, result.read_bandwidth);
   const int threads = tbb::this_task_arena::max_concurrency();
@@ -95,6 +97,7 @@ void bench(const BenchOptions& options, std::ostream& out) {
     json.member("read_gb_per_s", result.read_bandwidth / 1e9);
     write_phase(json, "prefill", result.prefill, prefill);
     write_phase(json, "decode", result.decode, decode);
+    if (!model.experts().all_resident()) write_reading(json, model.experts(), result, decoded);
     json.end_object();
     out << '\n';
     return;
@@ -105,6 +108,7 @@ void bench(const BenchOptions& options, std::ostream& out) {
   out << line;
   print_phase("prefill", result.prefill, prefill, out);
   print_phase("decode", result.decode, decode, out);
+  if (!model.experts().all_resident()) print_reading(out, model.experts(), result, decoded);
 }
 
 }  // namespace k3
