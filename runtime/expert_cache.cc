@@ -163,6 +163,10 @@ void ExpertCache::request(const PackBank& bank, std::span<const int32_t> slots) 
 
   table_.visit(index);
   const int64_t misses = statistics_.misses;
+  for (const int32_t position : distinct) {  // what is here stays
+    const int64_t slot = table_.find(index, position);
+    if (slot >= 0) ++states_[static_cast<size_t>(slot)].pins;
+  }
   for (const int32_t position : distinct) ask_for(index, position);
   if (statistics_.misses > misses) ++statistics_.missing_visits;
   drop_wrong_guesses(index);
@@ -176,7 +180,7 @@ void ExpertCache::request(const PackBank& bank, std::span<const int32_t> slots) 
   requests_.push_back(std::move(request));
 }
 
-// One expert of a request: found or read, and pinned once for the whole request.
+// One expert of a request: counted, and read and pinned if it is not here.
 void ExpertCache::ask_for(int64_t bank, int64_t expert) {
   if (!all_resident_) table_.use(bank, expert);
   int64_t slot = table_.find(bank, expert);
@@ -189,6 +193,7 @@ void ExpertCache::ask_for(int64_t bank, int64_t expert) {
       slot = read_into_slot(bank, expert, ExpertReader::Urgency::kWanted);
     }
     K3_CHECK(slot >= 0);
+    ++states_[static_cast<size_t>(slot)].pins;
     ++statistics_.misses;
     statistics_.missed_bytes += states_[static_cast<size_t>(slot)].extent_bytes;
   } else if (states_[static_cast<size_t>(slot)].guessed) {
@@ -199,7 +204,6 @@ void ExpertCache::ask_for(int64_t bank, int64_t expert) {
   } else {
     ++statistics_.hits;
   }
-  ++states_[static_cast<size_t>(slot)].pins;
 }
 
 void ExpertCache::drop_wrong_guesses(int64_t bank) {

@@ -69,9 +69,9 @@ class ExpertCache {
   int64_t room(const PackBank& bank) const;
 
   // Asks for the experts `slots` of the bank: positions in it, repeated as they may be; -1 stands
-  // for none. Those that are not here are read from now on. Counts and evicts expert by expert, by
-  // ascending source id. Of the experts requested since the last release(), no more may differ than
-  // room() says.
+  // for none. Those that are here stay; the others are read from now on, to the places of experts
+  // not asked for. Each counts as used once, by ascending source id. Of the experts requested since
+  // the last release(), no more may differ than room() says.
   void request(const PackBank& bank, std::span<const int32_t> slots);
 
   // The weights that the oldest request asked for, null for -1, once they are all here. Good until

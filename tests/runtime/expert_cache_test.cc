@@ -115,14 +115,13 @@ TEST_P(CacheOf, DemandHitsOfLruAreThoseOfAPlainListByAscendingSourceId) {
     int64_t misses = 0;
     for (auto& [layer, ids] : visits.visits) {
       std::sort(ids.begin(), ids.end());
-      for (const int32_t id : ids) {
-        const std::pair<int64_t, int32_t> key(layer, id);
-        const auto at = std::find(held.begin(), held.end(), key);
-        (at != held.end() ? hits : misses) += 1;
-        if (at != held.end()) held.erase(at);
-        held.push_front(key);
-        if (std::ssize(held) > model.experts().capacity_experts()) held.pop_back();
-      }
+      const size_t others = held.size();
+      for (const int32_t id : ids) std::erase(held, std::pair(int64_t{layer}, id));
+      hits += static_cast<int64_t>(others - held.size());
+      misses += std::ssize(ids) - static_cast<int64_t>(others - held.size());
+      const int64_t room = model.experts().capacity_experts() - std::ssize(ids);
+      while (std::ssize(held) > room) held.pop_back();
+      for (const int32_t id : ids) held.emplace_front(layer, id);
     }
     const ExpertCacheStatistics& counts = model.experts().statistics();
     EXPECT_EQ(counts.hits, hits);
