@@ -12,6 +12,7 @@
 #include "runtime/bench.h"
 #include "runtime/capture.h"
 #include "runtime/eval.h"
+#include "runtime/propagate.h"
 #include "runtime/run.h"
 #include "schema/error.h"
 
@@ -142,6 +143,46 @@ std::function<void()> add_bench(CLI::App& app) {
   return [options] { bench(*options, std::cout); };
 }
 
+std::function<void()> add_propagate(CLI::App& app) {
+  auto options = std::make_shared<PropagateOptions>();
+  app.add_option("pack", options->pack_path, "The compressed .k3pack")->required();
+  app.add_option("--against", options->against_path, "The .k3pack it was compressed from")
+      ->required();
+  app.add_option("--text", options->text_paths, "Text files, or .jsonl with one document a line")
+      ->required();
+  app.add_option("--backend", options->backend,
+                 "reference keeps activations in float; the exact ones round them to 16 bits, in "
+                 "which small errors drown")
+      ->capture_default_str();
+  app.add_option("--tokens", options->tokens, "Tokens of all documents together")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1 << 20));
+  app.add_option("--document-tokens", options->document_tokens,
+                 "Longer documents are cut into pieces of so many")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 4096));
+  app.add_option("--directions", options->growth.random_directions,
+                 "Random errors tried at each layer; at least 64 where no Jacobian is made")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--injections", options->growth.injections,
+                 "Layers, spread evenly, that are compressed alone")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--widest-jacobian", options->growth.widest_jacobian,
+                 "The worst direction comes from a Jacobian where a token's state has at most so "
+                 "many values; two runs of the layer for each")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", options->growth.seed, "Seed of the random errors")
+      ->capture_default_str();
+  app.add_option("--svg", options->svg_path, "Write the growth by layer as a picture");
+  app.add_flag("!--no-verify", options->verify, "Do not check the hashes of what is read");
+  app.add_flag("--json", options->json, "Write the result as JSON");
+  app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
+  return [options] { propagate(*options, std::cout, std::cerr); };
+}
+
 std::function<void()> add_capture(CLI::App& app) {
   auto options = std::make_shared<CaptureOptions>();
   app.add_option("pack", options->pack_path, "The .k3pack to run");
@@ -181,12 +222,14 @@ std::function<void()> add_capture(CLI::App& app) {
   return [options] { capture(*options, std::cout, std::cerr); };
 }
 
-constexpr std::array<SubCommand, 4> kSubCommands = {{
+constexpr auto kSubCommands = std::to_array<SubCommand>({
     {"run", "Generate text from a pack", add_run},
     {"eval", "Measure perplexity on texts, and the distance to another pack", add_eval},
+    {"propagate", "Measure how a compressed pack's error travels through the layers",
+     add_propagate},
     {"capture", "Record what the trunk's matrices read, and what the model predicts", add_capture},
     {"bench", "Measure speed, per operation and against this machine's memory", add_bench},
-}};
+});
 
 }  // namespace
 

@@ -158,6 +158,8 @@ void Forward::run_layer(int64_t layer, int64_t tokens, ResidualStream& stream,
   } else {
     mla_attention(w.mla, tokens, first_position, state);
   }
+  show_branch(kind.attention == AttentionKind::kKda ? Branch::kKda : Branch::kMla, tokens,
+              b.branch.data());
   if (stream_is_empty) {
     std::copy_n(b.branch.data(), tokens * d, stream.prefix.data());
   } else {
@@ -169,6 +171,7 @@ void Forward::run_layer(int64_t layer, int64_t tokens, ResidualStream& stream,
   show_input(MatrixInput::kFfn, tokens, d, b.normed.data(), d);
   if (kind.ffn == FfnKind::kDense) {
     mlp(w.dense, tokens, b.normed.data(), b.branch.data());
+    show_branch(Branch::kDense, tokens, b.branch.data());
   } else {
     mixture_of_experts(w.moe, layer, tokens, observer);
   }
@@ -197,6 +200,10 @@ const float* Forward::mix_residual(const ResidualStream& stream, const float* no
 void Forward::show_input(MatrixInput input, int64_t tokens, int64_t width, const float* x,
                          int64_t stride) const {
   if (observer_ != nullptr) observer_->on_matrix_input(layer_, input, tokens, width, stride, x);
+}
+
+void Forward::show_branch(Branch branch, int64_t tokens, const float* y) const {
+  if (observer_ != nullptr) observer_->on_branch(layer_, branch, tokens, y);
 }
 
 // normed [tokens, d] -> branch [tokens, d]
@@ -338,11 +345,13 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
     backend_.matmul(w.up_proj, b.routed.data(), tokens, b.branch.data());
     routed = b.branch.data();
   }
+  show_branch(Branch::kRouted, tokens, routed);
   if (config_.shared_experts == 0) {
     if (routed != b.branch.data()) std::copy_n(routed, tokens * d, b.branch.data());
     return;
   }
   mlp(w.shared, tokens, x, b.shared.data());
+  show_branch(Branch::kShared, tokens, b.shared.data());
   backend_.add(routed, b.shared.data(), tokens * d, b.branch.data());
 }
 

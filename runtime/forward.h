@@ -18,6 +18,9 @@
 
 namespace k3 {
 
+// What a layer adds to the stream: one attention, and a dense FFN or shared and routed experts.
+enum class Branch : uint8_t { kKda, kMla, kDense, kShared, kRouted };
+
 // Sees what passes by; the pointers are good during the call.
 class ForwardObserver {
  public:
@@ -27,6 +30,9 @@ class ForwardObserver {
   // The chosen experts of MoE layer `layer` by source id (-1: none) and their weights: [tokens, k].
   virtual void on_routing(int64_t layer, int64_t tokens, const int32_t* source_ids,
                           const float* weights) = 0;
+  // What a branch of `layer` adds to the stream: [tokens, hidden].
+  virtual void on_branch(int64_t /*layer*/, Branch /*branch*/, int64_t /*tokens*/,
+                         const float* /*y*/) {}
   // What the matrices of `layer` that share this input are about to multiply: `tokens` rows of
   // `width` values, `stride` values apart.
   virtual void on_matrix_input(int64_t /*layer*/, MatrixInput /*input*/, int64_t /*tokens*/,
@@ -90,6 +96,7 @@ class Forward {
                      LayerState& state);
   void mlp(const MlpWeights& w, int64_t tokens, const float* x, float* y);
   // To the observer of the running step, if it has one.
+  void show_branch(Branch branch, int64_t tokens, const float* y) const;
   void show_input(MatrixInput input, int64_t tokens, int64_t width, const float* x,
                   int64_t stride) const;
   void mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tokens,
