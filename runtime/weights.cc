@@ -197,6 +197,8 @@ void Weights::list_experts(const PlanLayer* plan, MoeWeights& moe) const {
 // leaving out those of experts that are not there, changes no logit.
 void Weights::load_router(const std::string& prefix, const PlanLayer* plan, MoeWeights& moe) {
   list_experts(plan, moe);
+  // Only the rows that are kept stay in memory.
+  const auto kept_storage = std::ssize(storage_);
   const MatrixView all = matrix(prefix + "weight");
   const float* all_biases = vector(prefix + "e_score_correction_bias");
 
@@ -214,6 +216,7 @@ void Weights::load_router(const std::string& prefix, const PlanLayer* plan, MoeW
   }
   moe.gate = view_matrix(all.format, experts, all.cols, rows.data());
   moe.score_bias = reinterpret_cast<const float*>(biases.data());
+  storage_.erase(storage_.begin() + kept_storage, storage_.end());
   storage_.push_back(std::move(rows));
   storage_.push_back(std::move(biases));
 }
