@@ -34,7 +34,8 @@ constexpr int64_t kChunkInputs = 2 * static_cast<int64_t>(kBytes);
 constexpr int64_t kChunkGroups = kChunkInputs / kMxfp4GroupInputs;
 constexpr int64_t kPairInputs = 2 * kChunkInputs;
 constexpr int64_t kPairGroups = 2 * kChunkGroups;
-constexpr int64_t kSegmentInputs = 4096;  // whose shifts are computed together
+constexpr int64_t kSegmentInputs = 2560;  // whose shifts are computed together
+static_assert(kSegmentInputs % kPairInputs == 0);
 constexpr int kCodeScaleBits = K3_HAS_AVX512 ? 0 : 8;
 
 // Codes that an arranged vector takes.
@@ -149,6 +150,7 @@ HWY_INLINE void add_mxfp4_pairs(const Mxfp4Tables& tables, const uint8_t* packed
                                 int64_t offset, V64* totals) {
   for (int64_t p = 0; p < pairs; ++p) {
     const uint8_t* codes = packed + p * static_cast<int64_t>(2 * kBytes);
+    for (size_t line = 0; line < 2 * kBytes; line += 64) prefetch_ahead(codes + line);
     V16 first[kPlanes];
     V16 second[kPlanes];
     decode_chunk(tables, codes, first);
@@ -165,26 +167,28 @@ HWY_INLINE void add_mxfp4_pairs(const Mxfp4Tables& tables, const uint8_t* packed
   }
 }
 
-// One row against kTile vectors, arranged as above.
+// Adds the inputs [begin, end) of one row to totals, for kTile arranged vectors. `begin` is a
+// multiple of kSegmentInputs.
 template <size_t kTile>
-void sum_mxfp4_row(const MatrixView& weights, int64_t row, const int16_t* const* x, double* sums) {
+void add_mxfp4_row(const MatrixView& weights, int64_t row, int64_t begin, int64_t end,
+                   const int16_t* const* x, int64_t* totals) {
   const Mxfp4Tables tables;
   const auto* codes =
       reinterpret_cast<const uint8_t*>(weights.codes + row * weights.row_stride_bytes);
   const uint8_t* scales = weights.scales + row * weights.scales_per_row;
   constexpr int64_t kSegmentGroups = kSegmentInputs / kMxfp4GroupInputs;
   alignas(16) uint8_t shifts[kSegmentGroups + 16];
-  V64 totals[kTile];
-  for (size_t t = 0; t < kTile; ++t) totals[t] = hn::Zero(D64());
-  for (int64_t begin = 0; begin < weights.cols; begin += kSegmentInputs) {
-    const int64_t left = weights.cols - begin;
-    const int64_t inputs = left < kSegmentInputs ? left : kSegmentInputs;
+  V64 sums[kTile];
+  for (size_t t = 0; t < kTile; ++t) sums[t] = hn::Zero(D64());
+  for (; begin < end; begin += kSegmentInputs) {
+    const int64_t inputs = end - begin < kSegmentInputs ? end - begin : kSegmentInputs;
     const uint8_t* segment_scales = scales + begin / kMxfp4GroupInputs;
+    hwy::Prefetch(segment_scales + 256);
     for (int64_t g = 0; g < inputs / kMxfp4GroupInputs; ++g) {
       shifts[g] = static_cast<uint8_t>(mxfp4_shift(segment_scales[g], weights.least_exponent));
     }
     const int64_t pairs = inputs / kPairInputs;
-    add_mxfp4_pairs<kTile>(tables, codes + begin / 2, shifts, pairs, x, begin, totals);
+    add_mxfp4_pairs<kTile>(tables, codes + begin / 2, shifts, pairs, x, begin, sums);
     const int64_t done = pairs * kPairInputs;
     if (done == inputs) continue;
     // The end of the row, in a pair of its own: codes behind it belong to somebody else.
@@ -195,9 +199,12 @@ void sum_mxfp4_row(const MatrixView& weights, int64_t row, const int16_t* const*
       shifts[g] = 0;
     }
     add_mxfp4_pairs<kTile>(tables, rest, shifts + done / kMxfp4GroupInputs, 1, x, begin + done,
-                           totals);
+                           sums);
   }
-  for (size_t t = 0; t < kTile; ++t) sums[t] = static_cast<double>(sum_of_lanes(totals[t]));
+  for (size_t t = 0; t < kTile; ++t) {  // unsigned, for a damaged pack's sums may wrap
+    totals[t] = static_cast<int64_t>(static_cast<uint64_t>(totals[t]) +
+                                     static_cast<uint64_t>(sum_of_lanes(sums[t])));
+  }
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR
