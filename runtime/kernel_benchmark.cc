@@ -14,6 +14,7 @@
 #include <set>
 
 #include "kernels/multiply_add_peak.h"
+#include "kernels/thread_team.h"
 #include "runtime/memory_bandwidth.h"
 #include "schema/aligned_bytes.h"
 
@@ -127,7 +128,7 @@ class Bench {
     const double seconds = best_seconds([&] { done = cpu::run_multiply_adds(kCount, sum); });
     result_.multiply_adds_per_second = static_cast<double>(done) / seconds;
     threads_ = {1};
-    threads_.insert(tbb::this_task_arena::max_concurrency());
+    threads_.insert(static_cast<int>(team_threads()));
   }
 
   KernelBenchmark run() {
