@@ -60,38 +60,45 @@ inline void arrange_for_mxfp4(const int16_t* codes, int64_t cols, int16_t* arran
   }
 }
 
+// Doubled codes as decode_mxfp4_doubled gives them, twice: bit 4 of an index is not looked at.
+#define K3_DOUBLED_CODES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
+#if K3_HAS_AVX512
+alignas(64) constexpr int16_t kDoubledCodes[32] = {K3_DOUBLED_CODES, K3_DOUBLED_CODES};
+#else
+alignas(16) constexpr int8_t kDoubledCodes[16] = {K3_DOUBLED_CODES};
+#endif
+#undef K3_DOUBLED_CODES
+
+// From a pair's shifts to the 64-bit lanes of its groups.
+struct ShiftPlaces {
+  alignas(64) int8_t places[kBytes];
+};
+constexpr ShiftPlaces kShiftPlaces = [] {
+  ShiftPlaces made{};
+  for (size_t i = 0; i < kBytes; ++i) {
+    const size_t lane = i / 8;
+    const size_t group = lane % 2 * static_cast<size_t>(kChunkGroups) + lane / 2;
+    made.places[i] = i % 8 == 0 ? static_cast<int8_t>(group) : int8_t{-128};  // -128 gives zero
+  }
+  return made;
+}();
+
 struct Mxfp4Tables {
 #if K3_HAS_AVX512
   V16 values;
 #else
   V8 values;
 #endif
-  V8 spread;  // from a pair's shifts to the 64-bit lanes of its groups
-
-  Mxfp4Tables() {
-#if K3_HAS_AVX512
-    alignas(64) int16_t doubled[32];  // bit 4 of an index is not looked at
-    for (unsigned i = 0; i < 32; ++i) {
-      doubled[i] = static_cast<int16_t>(decode_mxfp4_doubled(i % 16));
-    }
-    values = hn::Load(D16(), doubled);
-#else
-    alignas(16) int8_t doubled[16];
-    for (unsigned i = 0; i < 16; ++i) {
-      doubled[i] = static_cast<int8_t>(decode_mxfp4_doubled(i));
-    }
-    values = hn::LoadDup128(D8(), doubled);
-#endif
-    alignas(64) int8_t places[kBytes];
-    for (size_t i = 0; i < kBytes; ++i) {
-      const auto lane = static_cast<int8_t>(i / 8);
-      const auto chunk_groups = static_cast<int8_t>(kChunkGroups);
-      const auto group = static_cast<int8_t>(lane % 2 * chunk_groups + lane / 2);
-      places[i] = i % 8 == 0 ? group : int8_t{-128};  // -128 gives zero
-    }
-    spread = hn::Load(D8(), places);
-  }
+  V8 spread;
 };
+
+HWY_INLINE Mxfp4Tables load_mxfp4_tables() {
+#if K3_HAS_AVX512
+  return {hn::Load(D16(), kDoubledCodes), hn::Load(D8(), kShiftPlaces.places)};
+#else
+  return {hn::LoadDup128(D8(), kDoubledCodes), hn::Load(D8(), kShiftPlaces.places)};
+#endif
+}
 
 // The doubled values of a chunk, times 2^kCodeScaleBits, by plane.
 HWY_INLINE void decode_chunk(const Mxfp4Tables& tables, const uint8_t* packed, V16* planes) {
@@ -172,7 +179,7 @@ HWY_INLINE void add_mxfp4_pairs(const Mxfp4Tables& tables, const uint8_t* packed
 template <size_t kTile>
 void add_mxfp4_row(const MatrixView& weights, int64_t row, int64_t begin, int64_t end,
                    const int16_t* const* x, int64_t* totals) {
-  const Mxfp4Tables tables;
+  const Mxfp4Tables tables = load_mxfp4_tables();
   const auto* codes =
       reinterpret_cast<const uint8_t*>(weights.codes + row * weights.row_stride_bytes);
   const uint8_t* scales = weights.scales + row * weights.scales_per_row;

@@ -1,4 +1,4 @@
-// Two parallel loops, each with one writer per output, so there are no atomics and no sums per
+// Two loops in one parallel region, each with one writer per output, so there are no sums per
 // thread to join:
 //   1. over (expert, band): the band's h for every token that visits the expert.
 //   2. over blocks of latent outputs: all experts' and bands' terms of those outputs.
@@ -20,7 +20,7 @@ namespace k3::cpu {
 namespace {
 
 constexpr int64_t kTileVisits = 8;
-constexpr int64_t kBlockOutputs = 32;  // a block's codes of one band of w2: 4 KiB of mxfp4
+constexpr int64_t kBlockOutputs = 64;  // a block's codes of one band of w2: 8 KiB of mxfp4
 
 // A batch on its way through the experts. Slot t * k + j is token t's j-th choice.
 struct Batch {
@@ -133,25 +133,26 @@ void routed_experts(const RoutedExpertsShape& shape, std::span<const ExpertWeigh
               .hidden_parts = ActivationBatch(place.format, slots * place.bands(), kBandInner)};
   for (int64_t t = 0; t < tokens; ++t) batch.latents.set(t, z + t * place.latent, place.latent);
 
-  // Costs in parallel_ranges' steps, eight multiply-adds or so each.
   const auto groups = static_cast<int64_t>(batch.groups.size());
   const int64_t visits = divide_up(slots, std::max<int64_t>(groups, 1));
   const int64_t band_inner = std::min(place.inner, kBandInner);
-  parallel_ranges(groups * place.bands(), 2 * visits * place.latent * band_inner / 8,
-                  [&](int64_t begin, int64_t end) {
-                    for (int64_t item = begin; item < end; ++item) {
-                      const auto group = static_cast<size_t>(item / place.bands());
-                      compute_hidden_band(batch, batch.groups[group], item % place.bands());
-                    }
-                  });
-  parallel_ranges(divide_up(place.latent, kBlockOutputs), kBlockOutputs * slots * place.inner / 8,
-                  [&](int64_t begin, int64_t end) {
-                    for (int64_t block = begin; block < end; ++block) {
-                      const int64_t row = block * kBlockOutputs;
-                      compute_outputs(batch, tokens, row,
-                                      std::min(row + kBlockOutputs, place.latent), u);
-                    }
-                  });
+  const int64_t rate = reads_codes(place.format) ? 16 : 8;  // multiply-adds of a nanosecond
+  const auto hidden = [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const auto group = static_cast<size_t>(item / place.bands());
+      compute_hidden_band(batch, batch.groups[group], item % place.bands());
+    }
+  };
+  const auto outputs = [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t row = block * kBlockOutputs;
+      compute_outputs(batch, tokens, row, std::min(row + kBlockOutputs, place.latent), u);
+    }
+  };
+  parallel_phases(Phase<decltype(hidden)>{groups * place.bands(),
+                                          2 * visits * place.latent * band_inner / rate, hidden},
+                  Phase<decltype(outputs)>{divide_up(place.latent, kBlockOutputs),
+                                           kBlockOutputs * slots * place.inner / rate, outputs});
 }
 
 }  // namespace k3::cpu
