@@ -16,7 +16,7 @@
 namespace k3::cpu {
 namespace {
 
-constexpr int64_t kTileTokens = 8;
+constexpr int64_t kTileTokens = 64;
 constexpr int64_t kBlockRows = 16;
 
 // y[:, row_begin..row_end) for at most kBlockRows rows.
