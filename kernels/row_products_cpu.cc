@@ -115,7 +115,7 @@ ActivationStep quantize_vector(const float* x, int64_t n, int16_t* codes) {
 }
 
 // From how many vectors on trits are decoded for all of them.
-constexpr int64_t kManyVectors = 4;
+constexpr int64_t kManyVectors = 8;
 
 // Of one of `count` vectors of cols values, as arrange_codes or arrange_values leaves it.
 int64_t bytes_of_arranged(Format format, int64_t count, int64_t cols) {

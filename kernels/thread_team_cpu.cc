@@ -1,6 +1,8 @@
 // One loop at a time. The next range to take and the number of the loop are one atomic word, so a
 // worker that comes late cannot take a range of another loop than the one whose description it
-// read: its exchange fails, and what it read is forgotten.
+// read: its exchange fails, and what it read is forgotten. The caller gives the word the new loop's
+// number, with no range to take, before it touches the description, and opens it afterwards; who
+// has seen any of the new description, by acquiring it, cannot exchange the old word any more.
 #include "kernels/thread_team.h"
 
 #include <tbb/global_control.h>
@@ -48,16 +50,17 @@ class ThreadTeam {
       workers_.emplace_back([this, index] { serve(index); });
     }
     const int64_t ranges = (count + grain - 1) / grain;
-    K3_CHECK(static_cast<uint64_t>(ranges) <= kRangeMask);
-    helpers_.store(threads - 1, std::memory_order_relaxed);
-    count_.store(count, std::memory_order_relaxed);
-    grain_.store(grain, std::memory_order_relaxed);
-    ranges_.store(ranges, std::memory_order_relaxed);
-    call_.store(call, std::memory_order_relaxed);
-    body_.store(body, std::memory_order_relaxed);
-    done_.store(0, std::memory_order_relaxed);
-    const uint64_t loop = (next_.load(std::memory_order_relaxed) >> kRangeBits) + 1;
-    next_.store(loop << kRangeBits);
+    K3_CHECK(static_cast<uint64_t>(ranges) < kRangeMask);
+    const uint64_t loop = ((next_.load(std::memory_order_relaxed) >> kRangeBits) + 1) << kRangeBits;
+    next_.store(loop | kRangeMask);
+    helpers_.store(threads - 1, std::memory_order_release);
+    count_.store(count, std::memory_order_release);
+    grain_.store(grain, std::memory_order_release);
+    ranges_.store(ranges, std::memory_order_release);
+    call_.store(call, std::memory_order_release);
+    body_.store(body, std::memory_order_release);
+    done_.store(0, std::memory_order_release);
+    next_.store(loop);
     if (sleepers_.load() > 0) next_.notify_all();
 
     while (take_range()) {
@@ -78,11 +81,11 @@ class ThreadTeam {
     uint64_t next = next_.load(std::memory_order_acquire);
     while (true) {
       const auto range = static_cast<int64_t>(next & kRangeMask);
-      if (range >= ranges_.load(std::memory_order_relaxed)) return false;
-      const int64_t count = count_.load(std::memory_order_relaxed);
-      const int64_t grain = grain_.load(std::memory_order_relaxed);
-      const RangeCall call = call_.load(std::memory_order_relaxed);
-      const void* body = body_.load(std::memory_order_relaxed);
+      if (range >= ranges_.load(std::memory_order_acquire)) return false;
+      const int64_t count = count_.load(std::memory_order_acquire);
+      const int64_t grain = grain_.load(std::memory_order_acquire);
+      const RangeCall call = call_.load(std::memory_order_acquire);
+      const void* body = body_.load(std::memory_order_acquire);
       // Success means that all of this was of the loop whose range is taken now; that loop does not
       // end, and its description stays, before the range is done.
       if (next_.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel,
@@ -96,8 +99,8 @@ class ThreadTeam {
 
   bool has_work(int64_t index) const {
     const uint64_t next = next_.load(std::memory_order_acquire);
-    return index < helpers_.load(std::memory_order_relaxed) &&
-           static_cast<int64_t>(next & kRangeMask) < ranges_.load(std::memory_order_relaxed);
+    return index < helpers_.load(std::memory_order_acquire) &&
+           static_cast<int64_t>(next & kRangeMask) < ranges_.load(std::memory_order_acquire);
   }
 
   void serve(int64_t index) {
