@@ -86,7 +86,7 @@ void compute_hidden_band(Batch& batch, const ExpertVisits& group, int64_t band) 
 
 // Adds a band's part of the outputs of `slots`, [slot, rows], in their own unit.
 void add_unweighted(const MatrixView& w2, std::span<const int64_t> slots,
-                    std::span<const ActivationVector* const> h, const double* row_sums_of_tile,
+                    std::span<const PreparedVector* const> h, const double* row_sums_of_tile,
                     int64_t rows, std::vector<double>& outputs) {
   for (size_t v = 0; v < slots.size(); ++v) {
     const double power = exact_term_power(w2, h[v]->step, 0);
