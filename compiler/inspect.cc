@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "compiler/quantities.h"
+#include "compiler/receipt_table.h"
 #include "compiler/report.h"
 #include "schema/hash.h"
 #include "schema/json_writer.h"
@@ -32,9 +33,7 @@ void print_text(const PackReader& pack) {
     std::cout << "report " << report.name << ": " << format_count(report.raw_bytes) << " bytes, "
               << format_count(report.extent.length_bytes) << " stored\n";
   }
-  for (const PackReceipt& receipt : index.receipts) {
-    std::cout << "receipt " << receipt.kind << ": " << receipt.text << '\n';
-  }
+  for (const PackReceipt& receipt : index.receipts) print_receipt(receipt, std::cout);
   std::cout << "index: " << format_count(pack.frame().index.length_bytes) << " bytes, "
             << index.retired.size() << " retired\n"
             << pack.path() << ": " << format_count(pack.file_bytes()) << " bytes, payload "

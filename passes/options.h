@@ -33,7 +33,7 @@ struct TernaryTrunkOptions {
 struct PruneExpertsOptions {
   // Routing traces to judge experts by. Without any, and without a plan, all experts stay: there is
   // no ground to leave one out.
-  std::vector<std::string> traces;
+  std::vector<std::string> traces = {};
   // What proved best in published comparisons; others are there to be compared with.
   ExpertScore score = ExpertScore::kReap;
   std::optional<int64_t> keep = {};          // experts per layer; empty: all

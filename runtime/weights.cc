@@ -126,6 +126,8 @@ void Weights::load_router(const std::string& prefix, const PlanLayer* plan, MoeW
   for (const PackExpert& expert : hot_experts(*moe.bank)) {
     moe.source_ids.push_back(static_cast<int32_t>(expert.source_id));
   }
+  // Only the rows that are kept stay in memory.
+  const auto kept_storage = std::ssize(storage_);
   const MatrixView all = matrix(prefix + "weight");
   const float* all_biases = vector(prefix + "e_score_correction_bias");
 
@@ -143,6 +145,7 @@ void Weights::load_router(const std::string& prefix, const PlanLayer* plan, MoeW
   }
   moe.gate = view_matrix(all.format, experts, all.cols, rows.data());
   moe.score_bias = reinterpret_cast<const float*>(biases.data());
+  storage_.erase(storage_.begin() + kept_storage, storage_.end());
   storage_.push_back(std::move(rows));
   storage_.push_back(std::move(biases));
 }
