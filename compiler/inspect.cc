@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "compiler/loss_report.h"
 #include "compiler/quantities.h"
 #include "compiler/receipt_table.h"
 #include "compiler/report.h"
@@ -33,6 +34,7 @@ void print_text(const PackReader& pack) {
     std::cout << "report " << report.name << ": " << format_count(report.raw_bytes) << " bytes, "
               << format_count(report.extent.length_bytes) << " stored\n";
   }
+  print_losses(pack, std::cout);
   for (const PackReceipt& receipt : index.receipts) print_receipt(receipt, std::cout);
   std::cout << "index: " << format_count(pack.frame().index.length_bytes) << " bytes, "
             << index.retired.size() << " retired\n"
@@ -124,6 +126,8 @@ void print_json(const PackReader& pack) {
   json.end_array();
   json.key("provenance");
   write_provenance(index.provenance, json);
+  json.key("trunk_errors");
+  write_losses(pack, json);
   json.key("receipts");
   json.begin_array();
   for (const PackReceipt& receipt : index.receipts) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "passes/expert_scores.h"
+#include "passes/solver_options.h"
 #include "schema/format.h"
 
 namespace k3 {
@@ -17,7 +18,8 @@ enum class Precision : uint8_t {
   kSource,  // f32 or bf16 as in the checkpoint; the flag calls it bf16, which it is in every
             // release
   kInt8,
-  // By rounding, without training: the formats for a trunk that must be small.
+  // Solved for calibration where there is one, else by rounding: the formats for a trunk that must
+  // be small.
   kTernary,
   kTernary2,
 };
@@ -28,6 +30,10 @@ struct TernaryTrunkOptions {
   // Apart from the trunk: the head sees every logit, and K3's is 2 % of the trunk's bytes. So the
   // command line offers it no ternary format.
   Precision head = Precision::kSource;
+  // The .k3cal file that ternary matrices are solved for; empty: they are rounded.
+  std::string calibration;
+  // Its `planes` follow from each matrix' format.
+  SolverOptions solver;
 };
 
 struct PruneExpertsOptions {
@@ -62,7 +68,7 @@ struct Options {
 };
 
 // The options that decide bytes, as the pack records them: names and values in a fixed order. Which
-// experts are kept is not among them: the prune plan says it (pack_plan.cc).
+// experts are kept is not among them: prune_experts records the plan that says it.
 std::vector<std::pair<std::string, std::string>> canonical_options(const Options& options);
 
 // The names on the command line and in a pack.
