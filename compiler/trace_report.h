@@ -10,11 +10,12 @@ namespace k3 {
 
 struct TraceStatsRequest {
   std::vector<std::string> traces;
-  std::vector<std::string> held_out;  // traces to test choices on; empty: a part of `traces`
-  std::vector<double> cache_gb;  // sizes to replay, in 10^9 bytes; empty: shares of all experts
-  int64_t expert_bytes = 0;      // 0: what the trace says
-  int64_t replay_tokens = 0;     // at most so many; 0: none
-  std::string svg_folder;        // empty: no charts
+  std::vector<std::string> held_out = {};  // traces to test choices on; empty: a part of `traces`
+  std::vector<double> cache_gb =
+      {};                       // sizes to replay, in 10^9 bytes; empty: shares of all experts
+  int64_t expert_bytes = 0;     // 0: what the trace says
+  int64_t replay_tokens = 0;    // at most so many; 0: none
+  std::string svg_folder = {};  // empty: no charts
   bool json = false;
 };
 

@@ -68,7 +68,7 @@ struct Options {
 };
 
 // The options that decide bytes, as the pack records them: names and values in a fixed order. Which
-// experts are kept is not among them: prune_experts records the plan that says it.
+// experts are kept is not among them: the prune plan says it (pack_plan.cc).
 std::vector<std::pair<std::string, std::string>> canonical_options(const Options& options);
 
 // The names on the command line and in a pack.

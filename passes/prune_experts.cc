@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -166,19 +165,6 @@ std::optional<PrunePlan> replay_plan(const Model& model, const std::string& path
   return plan;
 }
 
-// What decided which experts are there and in which order: the plan by its content, and the traces
-// that it was made from.
-void record_plan(const PrunePlan& plan, bool keeps_cold, PassContext& context) {
-  auto& inputs = context.results.inputs;
-  const std::string text = format_prune_plan(plan);
-  inputs.emplace_back("expert score", plan.score);
-  inputs.emplace_back("prune plan", hex_digits(xxh3(std::as_bytes(std::span(text)))));
-  inputs.emplace_back("cold", keeps_cold ? "keep" : "drop");
-  for (size_t i = 0; i < plan.traces.size(); ++i) {
-    inputs.emplace_back("trace " + std::to_string(i), hex_digits(plan.traces[i].xxh3));
-  }
-}
-
 void apply(const PlanLayer& layer, bool keeps_cold, Bank& bank) {
   std::vector<Expert> all = std::move(bank.experts);
   bank.experts.clear();
@@ -203,7 +189,6 @@ void choose_experts(Model& model, PassContext& context) {
   } else {
     keep_all(model, context);
   }
-  if (plan) record_plan(*plan, options.keep_cold, context);
   int64_t kept = 0;
   int64_t cold = 0;
   int64_t left_out = 0;

@@ -180,6 +180,9 @@ void eval(const EvalCommandOptions& options, std::ostream& out, std::ostream& pr
         "--receipt would bind the result to a pack that --prune-plan makes another model: "
         "compile the plan, or leave one of the two out");
   }
+  if (!options.receipt_path.empty() && options.load.missing != MissingRule::kNextBest) {
+    throw Error("--receipt is about a pack as it runs unasked: leave out --missing");
+  }
   LoadedModel model(options.load);
   std::unique_ptr<LoadedModel> other;
   if (!options.against_path.empty()) {
@@ -187,6 +190,7 @@ void eval(const EvalCommandOptions& options, std::ostream& out, std::ostream& pr
     load.pack_path = options.against_path;
     load.backend = options.against_backend;
     load.prune_plan_path.clear();
+    load.missing = MissingRule::kNextBest;
     other = std::make_unique<LoadedModel>(load);
     check_comparable(model.pack(), other->pack());
   }

@@ -28,6 +28,9 @@ const LoadOptions& checked(const LoadOptions& options) {
   if (options.chunk_tokens < 1 || options.chunk_tokens > 4096) {
     throw Error("--chunk-tokens is ", options.chunk_tokens, ", expected 1 to 4096");
   }
+  if (options.prefetch_experts < 0) {
+    throw Error("--prefetch is ", options.prefetch_experts, ", expected 0 or more");
+  }
   return options;
 }
 
@@ -74,11 +77,16 @@ LoadedModel::LoadedModel(const LoadOptions& options)
       config_(config_to_run(pack_, options)),
       tokenizer_(load_tokenizer(pack_)),
       plan_(load_plan(pack_, options)),
-      weights_(pack_, config_, options.verify, Residence::kAll, plan_ ? &*plan_ : nullptr),
-      experts_(pack_, static_cast<int64_t>(config_.layers.size()), expert_budget_bytes(options),
-               options.verify),
+      weights_(pack_, config_, options.verify, Residence::kAll, plan_ ? &*plan_ : nullptr,
+               options.missing),
+      experts_(pack_, std::ssize(config_.layers),
+               {.budget_bytes = expert_budget_bytes(options),
+                .policy = options.expert_cache_policy,
+                .reads = options.expert_reads,
+                .check_hashes = options.verify,
+                .with_cold = options.missing == MissingRule::kFetch}),
       backend_(make_backend(options.backend)),
-      forward_(weights_, experts_, *backend_, options.chunk_tokens) {
+      forward_(weights_, experts_, *backend_, options.chunk_tokens, options.prefetch_experts) {
   if (!options.verify || !experts_.all_resident()) return;
   const auto faults = pack_.verify({}, PackReader::Scope::kAroundWeights);
   if (!faults.empty()) throw Error(faults.front());

@@ -2,6 +2,7 @@
 
 #include "runtime/chat.h"
 #include "runtime/dump.h"
+#include "runtime/expert_report.h"
 #include "runtime/observers.h"
 #include "runtime/trace_recorder.h"
 #include "schema/error.h"
@@ -46,8 +47,8 @@ void write_ids(JsonWriter& json, std::string_view name, std::span<const int32_t>
   json.end_array();
 }
 
-void write_json(const Generation& generation, std::span<const int32_t> prompt,
-                const LoadedModel& model, std::string_view backend, std::ostream& out) {
+void write_json(const Generation& generation, std::span<const int32_t> prompt, LoadedModel& model,
+                std::ostream& out) {
   JsonWriter json(out);
   json.begin_object();
   json.member("text", generation.text);
@@ -56,8 +57,10 @@ void write_json(const Generation& generation, std::span<const int32_t> prompt,
   write_ids(json, "ids", generation.ids);
   json.member("prefill_seconds", generation.prefill_seconds);
   json.member("decode_seconds", generation.decode_seconds);
-  json.member("backend", backend);
+  json.member("backend", model.backend().name());
   json.member("layers", std::ssize(model.config().layers));
+  begin_experts(json, model.experts(), model.experts().statistics());
+  json.end_object();
   json.member("pack_payload_xxh3", hex_digits(model.pack().payload_xxh3()));
   json.end_object();
   out << '\n';
@@ -112,7 +115,7 @@ void run(const RunOptions& options, std::ostream& out) {
   if (!options.save_state_path.empty())
     save_state(state, model.config(), payload, options.save_state_path);
   if (options.json) {
-    write_json(generation, prompt, model, model.backend().name(), out);
+    write_json(generation, prompt, model, out);
   } else if (!generation.text.empty()) {
     out << '\n';
   }

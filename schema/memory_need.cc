@@ -13,6 +13,10 @@ int64_t resident_bytes(const PackTensor& tensor) {
   return 2 * tensor.extent.length_bytes;
 }
 
+int64_t expert_slot_bytes(const ModelConfig& config, const PackBank& bank) {
+  return align_up(resident_bands(config, bank).extent_bytes(), kExtentAlignment);
+}
+
 MemoryNeed memory_need(const PackContent& content) {
   constexpr int64_t kFloat = 4;
   const ModelConfig& config = content.config;
@@ -32,7 +36,7 @@ MemoryNeed memory_need(const PackContent& content) {
                               : resident_bytes(tensor) / config.experts * hot->second;
   }
   for (const PackBank& bank : content.banks) {
-    const int64_t expert_bytes = resident_bands(config, bank).extent_bytes();
+    const int64_t expert_bytes = expert_slot_bytes(config, bank);
     need.all_expert_bytes += std::ssize(hot_experts(bank)) * expert_bytes;
     need.least_expert_bytes =
         std::max(need.least_expert_bytes, config.experts_per_token * expert_bytes);

@@ -25,6 +25,9 @@ struct MemoryNeed {
 // `content` must have passed check_index, its hashes aside.
 MemoryNeed memory_need(const PackContent& content);
 
+// Bytes that an expert of the bank takes in memory: whole pages, as direct reads need them.
+int64_t expert_slot_bytes(const ModelConfig& config, const PackBank& bank);
+
 // Bytes of a tensor in memory: matrices as they lie in the pack, vectors and convolutions widened
 // to float.
 int64_t resident_bytes(const PackTensor& tensor);

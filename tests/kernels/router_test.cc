@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "tests/kernels/bit_equality.h"
 #include "tests/kernels/exact_bits.h"
 
 namespace k3 {

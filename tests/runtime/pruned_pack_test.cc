@@ -120,7 +120,9 @@ TEST(PrunedPack, AnExpertNoTokenEverChoseIsDroppedFirst) {
       kept.insert(expert.source_id);
     }
     for (uint32_t id = 0; id < 64; ++id) {
-      if (chosen[id] > 0) EXPECT_TRUE(kept.contains(id)) << "layer " << layer << " expert " << id;
+      if (chosen[id] > 0) {
+        EXPECT_TRUE(kept.contains(id)) << "layer " << layer << " expert " << id;
+      }
     }
   }
 }
