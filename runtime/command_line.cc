@@ -54,7 +54,7 @@ void add_load_flags(CLI::App& app, LoadOptions& load) {
   app.add_option("--expert-cache-policy", load.expert_cache_policy,
                  "Which expert makes room when not all fit: the one used longest ago, of all or of "
                  "its layer, or the one used least of late; changes speed, not results (default "
-                 "lru)")
+                 "lfu-decayed)")
       ->transform(choice_of(kEvictionPolicyNames))
       ->type_name("POLICY");
   app.add_option("--prefetch", load.prefetch_experts,

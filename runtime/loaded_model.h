@@ -21,7 +21,7 @@ struct LoadOptions {
   std::string backend = "cpu";
   int64_t chunk_tokens = 64;                   // most tokens that pass the layers together
   std::optional<double> expert_cache_gb = {};  // empty: what memory allows
-  EvictionPolicy expert_cache_policy = EvictionPolicy::kLru;
+  EvictionPolicy expert_cache_policy = EvictionPolicy::kLfuDecayed;
   ReadPath expert_reads = ReadPath::kDirect;  // of experts that do not stay in memory
   int64_t prefetch_experts = 0;               // of each next layer, guessed
   std::optional<int64_t> layers = {};  // run the first so many only: another model; empty: all
