@@ -19,6 +19,9 @@
 #include "compiler/pack_plan.h"
 #include "compiler/synth.h"
 #include "compiler/synth_presets.h"
+#include "compiler/trace_import.h"
+#include "compiler/trace_merge.h"
+#include "compiler/trace_report.h"
 #include "compiler/verify.h"
 #include "passes/pipeline.h"
 
@@ -147,14 +150,28 @@ Action setup_compile(CLI::App& app) {
                      "complete");
   app.add_option("--trunk", request->options.ternary_trunk.trunk,
                  "Format of the trunk's matrices: bf16 keeps the source's precision, int8 stores "
-                 "8.09 bits a weight, ternary2 3.27 and ternary 1.66, both by rounding without "
-                 "training. Routers, norms and low-rank gates always stay (default bf16)")
+                 "8.09 bits a weight, ternary2 3.27 and ternary 1.66: solved for --calibration, "
+                 "rounded without. Routers, norms and low-rank gates always stay (default bf16)")
       ->transform(choice_names(kTrunkPrecisions))
       ->type_name("FORMAT");
   app.add_option("--head", request->options.ternary_trunk.head,
                  "Format of lm_head: bf16 or int8 (default bf16)")
       ->transform(choice_names(kHeadPrecisions))
       ->type_name("FORMAT");
+  app.add_option("--calibration", request->options.ternary_trunk.calibration,
+                 "What the trunk's matrices read, a .k3cal file of k3exec capture: ternary and "
+                 "ternary2 are then solved for it, and the error of every matrix is measured on "
+                 "documents that the solver does not see")
+      ->type_name("FILE");
+  app.add_option("--training-steps", request->options.ternary_trunk.solver.training_steps,
+                 "Steps of straight-through training after descent, for each solved matrix; 0 "
+                 "leaves it out (default " +
+                     std::to_string(SolverOptions{}.training_steps) + ")")
+      ->check(CLI::Range(0, 100000))
+      ->type_name("N");
+  app.add_flag("--keep-work", request->keep_work,
+               "Leave OUT.work, the folder with the solved matrices: a later compile of the same "
+               "weights, calibration and options takes them from there");
   app.add_option(
          "--experts", request->options.reorder_layout.experts,
          "Layout of the experts: exact keeps their bytes as they are, compact stores half a "
@@ -214,11 +231,11 @@ Action setup_census(CLI::App& app) {
 Action setup_inspect(CLI::App& app) {
   const auto request = std::make_shared<InspectRequest>();
   app.add_option("PACK", request->pack, "The pack; only its index is read")->required();
-  CLI::Option* report =
-      app.add_option("--report", request->report,
-                     "Print one of the reports inside the pack instead: decisions, sources (text) "
-                     "or source_hashes (8 bytes each)")
-          ->type_name("NAME");
+  CLI::Option* report = app.add_option("--report", request->report,
+                                       "Print one of the reports inside the pack instead: "
+                                       "decisions, sources, trunk_errors (text) "
+                                       "or source_hashes (8 bytes each)")
+                            ->type_name("NAME");
   app.add_flag("--json", request->json, "Print the result as JSON")->excludes(report);
   return [request] {
     run_inspect(*request);
@@ -279,6 +296,96 @@ Action setup_attach(CLI::App& app) {
   };
 }
 
+Action setup_trace_stats(CLI::App& app) {
+  const auto request = std::make_shared<TraceStatsRequest>();
+  request->replay_tokens = 20000;
+  app.add_option("TRACE", request->traces, "Routing traces of one model, .k3trace files")
+      ->required();
+  app.add_option("--heldout", request->held_out,
+                 "Test what the most used experts cover on this trace instead of on the later half "
+                 "of the documents. May be given several times")
+      ->expected(1)
+      ->take_all()
+      ->type_name("TRACE");
+  app.add_option("--cache-gb", request->cache_gb,
+                 "Cache sizes to replay, in 10^9 bytes: 12.9,24,51.7 (default: shares of all "
+                 "experts from 3 % to 75 %)")
+      ->delimiter(',')
+      ->expected(1)
+      ->take_all()
+      ->check(CLI::PositiveNumber)
+      ->type_name("GB,...");
+  app.add_option("--expert-bytes", request->expert_bytes,
+                 "Bytes of one expert (default: what the trace says)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  app.add_option("--replay-tokens", request->replay_tokens,
+                 "Replay caches over the first N tokens; 0 leaves it out (default 20000)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  app.add_option("--svg", request->svg_folder,
+                 "Draw load, coverage and cache hits into this folder")
+      ->type_name("DIR");
+  app.add_flag("--json", request->json, "Print the result as JSON");
+  return [request] {
+    run_trace_stats(*request, std::cout);
+    return 0;
+  };
+}
+
+Action setup_trace_merge(CLI::App& app) {
+  struct Request {
+    std::vector<std::string> traces;
+    std::string output;
+  };
+  const auto request = std::make_shared<Request>();
+  app.add_option("TRACE", request->traces, "Whole traces of one model")->required();
+  app.add_option("-o,--output", request->output, "The trace to write")->required();
+  return [request] {
+    merge_traces(request->traces, request->output);
+    return 0;
+  };
+}
+
+Action setup_trace_import(CLI::App& app) {
+  const auto request = std::make_shared<TraceImportRequest>();
+  app.add_option("JSONL", request->json_lines,
+                 "A line per token: {\"tok\":n,\"layers\":[[ids],...]}")
+      ->required();
+  app.add_option("-o,--output", request->output, "The trace to write")->required();
+  app.add_option("--pack", request->pack,
+                 "A pack of the model that was traced; without it the trace serves statistics only")
+      ->type_name("PACK");
+  app.add_option("--experts", request->experts,
+                 "Experts of a layer (default: the pack's, or the largest id and one)")
+      ->check(CLI::Range(1, 65535))
+      ->type_name("N");
+  app.add_option("--expert-bytes", request->expert_bytes,
+                 "Bytes of one expert (default: the pack's)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  return [request] {
+    import_trace(*request);
+    return 0;
+  };
+}
+
+Action setup_trace(CLI::App& app) {
+  constexpr auto kTraceCommands = std::to_array<SubCommand>({
+      {"stats", "Show how experts are used, and what caches and keep-sets would cover",
+       setup_trace_stats},
+      {"merge", "Make one trace of several", setup_trace_merge},
+      {"import", "Make a trace of JSON lines from another program", setup_trace_import},
+  });
+  app.require_subcommand(1);
+  const auto action = std::make_shared<Action>();
+  for (const SubCommand& command : kTraceCommands) {
+    CLI::App* sub = app.add_subcommand(command.name, command.summary);
+    sub->callback([action, made = command.setup(*sub)] { *action = made; });
+  }
+  return [action] { return (*action)(); };
+}
+
 std::string describe_presets() {
   std::string text = "Which model (default nano):";
   for (const SynthPreset& preset : synth_presets()) {
@@ -331,6 +438,7 @@ constexpr auto kSubCommands = std::to_array<SubCommand>({
      setup_explain},
     {"diff", "Show in what two packs differ", setup_diff},
     {"synth", "Make a checkpoint in the shape of a real one, from a seed", setup_synth},
+    {"trace", "Work with routing traces: stats, merge, import", setup_trace},
     {"attach", "Add a measured quality result to the pack it was measured on", setup_attach},
 });
 

@@ -2,7 +2,9 @@
 
 #include <iostream>
 
+#include "compiler/loss_report.h"
 #include "compiler/quantities.h"
+#include "compiler/receipt_table.h"
 #include "compiler/report.h"
 #include "schema/hash.h"
 #include "schema/json_writer.h"
@@ -32,9 +34,8 @@ void print_text(const PackReader& pack) {
     std::cout << "report " << report.name << ": " << format_count(report.raw_bytes) << " bytes, "
               << format_count(report.extent.length_bytes) << " stored\n";
   }
-  for (const PackReceipt& receipt : index.receipts) {
-    std::cout << "receipt " << receipt.kind << ": " << receipt.text << '\n';
-  }
+  print_losses(pack, std::cout);
+  for (const PackReceipt& receipt : index.receipts) print_receipt(receipt, std::cout);
   std::cout << "index: " << format_count(pack.frame().index.length_bytes) << " bytes, "
             << index.retired.size() << " retired\n"
             << pack.path() << ": " << format_count(pack.file_bytes()) << " bytes, payload "
@@ -125,6 +126,8 @@ void print_json(const PackReader& pack) {
   json.end_array();
   json.key("provenance");
   write_provenance(index.provenance, json);
+  json.key("trunk_errors");
+  write_losses(pack, json);
   json.key("receipts");
   json.begin_array();
   for (const PackReceipt& receipt : index.receipts) {

@@ -60,6 +60,8 @@ PackIndex planned_index(const Model& model, const PassResults& results, const Op
   }
   index.provenance.compiler = kCompilerName;
   index.provenance.options = canonical_options(options);
+  index.provenance.options.insert(index.provenance.options.end(), results.inputs.begin(),
+                                  results.inputs.end());
   add_plan(results, options, index.provenance.options);
   index.provenance.passes = results.passes;
   for (const PlannedReport& report : results.reports) {

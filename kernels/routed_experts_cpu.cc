@@ -1,4 +1,4 @@
-// Two parallel loops, each with one writer per output, so there are no atomics and no sums per
+// Two loops in one parallel region, each with one writer per output, so there are no sums per
 // thread to join:
 //   1. over (expert, band): the band's h for every token that visits the expert.
 //   2. over blocks of latent outputs: all experts' and bands' terms of those outputs.
@@ -24,7 +24,7 @@ namespace k3::cpu {
 namespace {
 
 constexpr int64_t kTileVisits = 8;
-constexpr int64_t kBlockOutputs = 32;  // a block's codes of one band of w2: 4 KiB of mxfp4
+constexpr int64_t kBlockOutputs = 64;  // a block's codes of one band of w2: 8 KiB of mxfp4
 
 // A batch on its way through the experts. Slot t * k + j is token t's j-th choice.
 struct Batch {
@@ -46,12 +46,12 @@ struct Batch {
 // Calls body(slots, vectors) for the group's slots in tiles, with vector_of(slot) beside each.
 template <class VectorOf, class Body>
 void for_each_tile(const ExpertVisits& group, const VectorOf& vector_of, const Body& body) {
-  std::array<const ActivationVector*, kTileVisits> vectors{};
+  std::array<const PreparedVector*, kTileVisits> vectors{};
   const std::span<const int64_t> slots = group.slots;
   for (size_t begin = 0; begin < slots.size(); begin += kTileVisits) {
     const auto tile = slots.subspan(begin, std::min<size_t>(kTileVisits, slots.size() - begin));
     for (size_t v = 0; v < tile.size(); ++v) vectors[v] = &vector_of(tile[v]);
-    body(tile, std::span<const ActivationVector* const>(vectors.data(), tile.size()));
+    body(tile, std::span<const PreparedVector* const>(vectors.data(), tile.size()));
   }
 }
 
@@ -65,8 +65,8 @@ void compute_hidden_band(Batch& batch, const ExpertVisits& group, int64_t band) 
   std::array<float, kBandInner> gate;
   std::array<float, kBandInner> up;
   for_each_tile(
-      group, [&](int64_t slot) -> const ActivationVector& { return batch.latents[slot / batch.k]; },
-      [&](std::span<const int64_t> slots, std::span<const ActivationVector* const> z) {
+      group, [&](int64_t slot) -> const PreparedVector& { return batch.latents[slot / batch.k]; },
+      [&](std::span<const int64_t> slots, std::span<const PreparedVector* const> z) {
         row_sums(w1, 0, width, z, gate_sums.data());
         row_sums(w3, 0, width, z, up_sums.data());
         for (size_t v = 0; v < slots.size(); ++v) {
@@ -86,7 +86,7 @@ void compute_hidden_band(Batch& batch, const ExpertVisits& group, int64_t band) 
 
 // Adds a band's part of the outputs of `slots`, [slot, rows], in their own unit.
 void add_unweighted(const MatrixView& w2, std::span<const int64_t> slots,
-                    std::span<const ActivationVector* const> h, const double* row_sums_of_tile,
+                    std::span<const PreparedVector* const> h, const double* row_sums_of_tile,
                     int64_t rows, std::vector<double>& outputs) {
   for (size_t v = 0; v < slots.size(); ++v) {
     const double power = exact_term_power(w2, h[v]->step, 0);
@@ -111,10 +111,10 @@ void compute_outputs(Batch& batch, int64_t tokens, int64_t begin, int64_t end, f
       const MatrixView w2 = view_expert_part(shape, *group.expert, band, ExpertMatrix::kW2);
       for_each_tile(
           group,
-          [&](int64_t slot) -> const ActivationVector& {
+          [&](int64_t slot) -> const PreparedVector& {
             return batch.hidden_parts[batch.part_index(slot, band)];
           },
-          [&](std::span<const int64_t> slots, std::span<const ActivationVector* const> h) {
+          [&](std::span<const int64_t> slots, std::span<const PreparedVector* const> h) {
             row_sums(w2, begin, end, h, row_sums_of_tile.data());
             if (wants_norms) {
               add_unweighted(w2, slots, h, row_sums_of_tile.data(), rows, outputs);
@@ -180,23 +180,26 @@ void routed_experts(const RoutedExpertsShape& shape, std::span<const ExpertWeigh
                   static_cast<size_t>(shape.norms != nullptr ? blocks * slots : 0))};
   for (int64_t t = 0; t < tokens; ++t) batch.latents.set(t, z + t * place.latent, place.latent);
 
-  // Costs in parallel_ranges' steps, eight multiply-adds or so each.
   const auto groups = static_cast<int64_t>(batch.groups.size());
   const int64_t visits = divide_up(slots, std::max<int64_t>(groups, 1));
   const int64_t band_inner = std::min(place.inner, kBandInner);
-  parallel_ranges(groups * place.bands(), 2 * visits * place.latent * band_inner / 8,
-                  [&](int64_t begin, int64_t end) {
-                    for (int64_t item = begin; item < end; ++item) {
-                      const auto group = static_cast<size_t>(item / place.bands());
-                      compute_hidden_band(batch, batch.groups[group], item % place.bands());
-                    }
-                  });
-  parallel_ranges(blocks, kBlockOutputs * slots * place.inner / 8, [&](int64_t begin, int64_t end) {
+  const int64_t rate = reads_codes(place.format) ? 16 : 8;  // multiply-adds of a nanosecond
+  const auto hidden = [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const auto group = static_cast<size_t>(item / place.bands());
+      compute_hidden_band(batch, batch.groups[group], item % place.bands());
+    }
+  };
+  const auto outputs = [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       const int64_t row = block * kBlockOutputs;
       compute_outputs(batch, tokens, row, std::min(row + kBlockOutputs, place.latent), u);
     }
-  });
+  };
+  parallel_phases(
+      Phase<decltype(hidden)>{groups * place.bands(), 2 * visits * place.latent * band_inner / rate,
+                              hidden},
+      Phase<decltype(outputs)>{blocks, kBlockOutputs * slots * place.inner / rate, outputs});
   if (shape.norms != nullptr) finish_norms(batch, slots, shape.norms);
 }
 

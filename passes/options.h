@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "passes/expert_scores.h"
+#include "passes/solver_options.h"
 #include "schema/format.h"
 
 namespace k3 {
@@ -17,7 +18,8 @@ enum class Precision : uint8_t {
   kSource,  // f32 or bf16 as in the checkpoint; the flag calls it bf16, which it is in every
             // release
   kInt8,
-  // By rounding, without training: the formats for a trunk that must be small.
+  // Solved for calibration where there is one, else by rounding: the formats for a trunk that must
+  // be small.
   kTernary,
   kTernary2,
 };
@@ -28,12 +30,16 @@ struct TernaryTrunkOptions {
   // Apart from the trunk: the head sees every logit, and K3's is 2 % of the trunk's bytes. So the
   // command line offers it no ternary format.
   Precision head = Precision::kSource;
+  // The .k3cal file that ternary matrices are solved for; empty: they are rounded.
+  std::string calibration;
+  // Its `planes` follow from each matrix' format.
+  SolverOptions solver;
 };
 
 struct PruneExpertsOptions {
   // Routing traces to judge experts by. Without any, and without a plan, all experts stay: there is
   // no ground to leave one out.
-  std::vector<std::string> traces;
+  std::vector<std::string> traces = {};
   // What proved best in published comparisons; others are there to be compared with.
   ExpertScore score = ExpertScore::kReap;
   std::optional<int64_t> keep = {};          // experts per layer; empty: all

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "passes/decisions.h"
+#include "passes/matrix_loss.h"
 #include "schema/pack_index.h"
 #include "schema/prune_plan.h"
 
@@ -17,6 +19,7 @@ namespace k3 {
 // The names of a pack's reports.
 inline constexpr const char* kDecisionsReport = "decisions";
 inline constexpr const char* kSourcesReport = "sources";
+inline constexpr const char* kTrunkErrorsReport = "trunk_errors";
 inline constexpr const char* kSourceHashesReport = "source_hashes";
 
 struct PlannedReport {
@@ -30,6 +33,9 @@ struct PassResults {
   Decisions decisions;
   std::vector<PassRecord> passes;  // in the order run
   std::vector<PlannedReport> reports;
+  std::vector<NamedLoss> losses;  // of quantized matrices, where calibration was given
+  // What the pack was made from besides the checkpoint, for its provenance: names and hashes.
+  std::vector<std::pair<std::string, std::string>> inputs;
   std::vector<std::string> notes;  // sentences that compile prints below its table
   std::optional<PrunePlan> plan;   // by which prune_experts chose, if by any
   int64_t data_end_bytes = 0;      // where the last extent ends and the index may start; 0: not yet

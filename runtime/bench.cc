@@ -1,11 +1,10 @@
 #include "runtime/bench.h"
 
-#include <tbb/task_arena.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <vector>
 
+#include "kernels/thread_team.h"
 #include "runtime/expert_report.h"
 #include "schema/error.h"
 #include "schema/json_writer.h"
@@ -88,7 +87,7 @@ void bench(const BenchOptions& options, std::ostream& out) {
   const int64_t decoded = options.benchmark.rounds * options.benchmark.new_tokens;
   const auto prefill = rows_of(result.prefill_costs, result.prefill_seconds, result.read_bandwidth);
   const auto decode = rows_of(result.decode_costs, result.decode_seconds, result.read_bandwidth);
-  const int threads = tbb::this_task_arena::max_concurrency();
+  const int64_t threads = team_threads();
   if (options.json) {
     JsonWriter json(out, 2);
     json.begin_object();
@@ -103,8 +102,9 @@ void bench(const BenchOptions& options, std::ostream& out) {
     return;
   }
   char line[120];
-  std::snprintf(line, sizeof line, "backend %s, %d threads, memory read %.2f GB/s in this run\n",
-                std::string(model.backend().name()).c_str(), threads, result.read_bandwidth / 1e9);
+  std::snprintf(line, sizeof line, "backend %s, %lld threads, memory read %.2f GB/s in this run\n",
+                std::string(model.backend().name()).c_str(), static_cast<long long>(threads),
+                result.read_bandwidth / 1e9);
   out << line;
   print_phase("prefill", result.prefill, prefill, out);
   print_phase("decode", result.decode, decode, out);

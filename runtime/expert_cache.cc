@@ -78,8 +78,12 @@ ExpertCacheStatistics& ExpertCacheStatistics::operator+=(const ExpertCacheStatis
 }
 
 ExpertCache::ExpertCache(const PackReader& pack, int64_t layers, const ExpertCacheOptions& options)
+    : ExpertCache(pack, banks_of(pack, layers), options) {}
+
+ExpertCache::ExpertCache(const PackReader& pack, std::span<const PackBank> banks,
+                         const ExpertCacheOptions& options)
     : pack_(pack),
-      banks_(banks_of(pack, layers)),
+      banks_(banks),
       with_cold_(options.with_cold),
       slot_bytes_(largest_slot_bytes(pack, banks_)),
       largest_extent_bytes_(largest_extent(pack, banks_)),

@@ -52,6 +52,9 @@ class ExpertCache {
   // For the banks of the first `layers` layers. Throws Error when the budget cannot hold the
   // experts that one token asks of one layer.
   ExpertCache(const PackReader& pack, int64_t layers, const ExpertCacheOptions& options);
+  // For these banks of the pack alone, for programs that go through the model layer by layer.
+  ExpertCache(const PackReader& pack, std::span<const PackBank> banks,
+              const ExpertCacheOptions& options);
 
   bool all_resident() const { return all_resident_; }
   int64_t capacity_experts() const { return table_.slots(); }

@@ -23,7 +23,7 @@ void Forward::drop_choices(const MoeWeights& w, int64_t tokens) {
 // behind its own mix of the snapshots. What is still missing, an expert block and an attention, is
 // little beside the stream. Only for tokens that come one by one; a chunk asks for most experts of
 // a layer anyway.
-void Forward::prefetch_experts(int64_t layer, int64_t tokens) {
+void Forward::prefetch_experts(int64_t layer, int64_t tokens, const ResidualStream& stream) {
   if (prefetch_experts_ == 0 || experts_.all_resident() || tokens > 1) return;
   if (layer == std::ssize(config_.layers)) return;
   if (config_.layers[static_cast<size_t>(layer)].ffn != FfnKind::kMoe) return;
@@ -31,7 +31,7 @@ void Forward::prefetch_experts(int64_t layer, int64_t tokens) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const RouterRule rule{
       .experts_per_token = prefetch_experts_, .renormalize = false, .routed_scaling_factor = 1};
-  const float* x = mix_residual(w.mlp_res_norm, w.mlp_res_proj, tokens);
+  const float* x = mix_residual(stream, w.mlp_res_norm, w.mlp_res_proj, tokens);
   backend_.rms_norm(x, w.post_attention_norm, tokens, config_.hidden_size, config_.rms_norm_epsilon,
                     b.guess_normed.data());
   backend_.matmul(w.moe.gate, b.guess_normed.data(), tokens, b.guess_logits.data());

@@ -24,11 +24,6 @@ int64_t expert_budget_bytes(const LoadOptions& options) {
   return static_cast<int64_t>(wanted_bytes);
 }
 
-Tokenizer load_tokenizer(const PackReader& pack) {
-  return Tokenizer(pack.path(), pack.side_file("tiktoken.model"),
-                   pack.side_file("tokenizer_config.json"), pack.config().vocab_size);
-}
-
 const LoadOptions& checked(const LoadOptions& options) {
   if (options.chunk_tokens < 1 || options.chunk_tokens > 4096) {
     throw Error("--chunk-tokens is ", options.chunk_tokens, ", expected 1 to 4096");
@@ -72,12 +67,18 @@ std::optional<PrunePlan> load_plan(const PackReader& pack, const LoadOptions& op
 
 }  // namespace
 
+Tokenizer load_tokenizer(const PackReader& pack) {
+  return Tokenizer(pack.path(), pack.side_file("tiktoken.model"),
+                   pack.side_file("tokenizer_config.json"), pack.config().vocab_size);
+}
+
 LoadedModel::LoadedModel(const LoadOptions& options)
     : pack_(checked(options).pack_path),
       config_(config_to_run(pack_, options)),
       tokenizer_(load_tokenizer(pack_)),
       plan_(load_plan(pack_, options)),
-      weights_(pack_, config_, options.verify, plan_ ? &*plan_ : nullptr, options.missing),
+      weights_(pack_, config_, options.verify, Residence::kAll, plan_ ? &*plan_ : nullptr,
+               options.missing),
       experts_(pack_, std::ssize(config_.layers),
                {.budget_bytes = expert_budget_bytes(options),
                 .policy = options.expert_cache_policy,

@@ -15,7 +15,6 @@ enum class MissingRule : uint8_t {
   kDrop       // it is chosen and adds nothing; the others keep the weights they have beside it
 };
 
-inline constexpr std::array<std::string_view, 3> kMissingRuleNames = {"next-best", "fetch",
-                                                                         "drop"};
+inline constexpr std::array<std::string_view, 3> kMissingRuleNames = {"next-best", "fetch", "drop"};
 
 }  // namespace k3

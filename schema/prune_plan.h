@@ -22,9 +22,9 @@ struct PlanTrace {
 
 struct PlanLayer {
   int64_t layer = 0;
-  std::vector<int32_t> kept;     // source ids, the highest score first; equal ones by source id
-  std::vector<int32_t> dropped;  // likewise
-  std::vector<double> scores;    // by source id
+  std::vector<int32_t> kept = {};  // source ids, the highest score first; equal ones by source id
+  std::vector<int32_t> dropped = {};  // likewise
+  std::vector<double> scores = {};    // by source id
 
   friend bool operator==(const PlanLayer&, const PlanLayer&) = default;
 };
@@ -34,8 +34,8 @@ struct PrunePlan {
   int64_t experts = 0;       // of a layer in the checkpoint
   int64_t experts_per_token = 0;
   std::string score;  // the rule: "reap", "frequency", ...
-  std::vector<PlanTrace> traces;
-  std::vector<PlanLayer> layers;  // every layer with experts, ascending
+  std::vector<PlanTrace> traces = {};
+  std::vector<PlanLayer> layers = {};  // every layer with experts, ascending
 
   int64_t kept_experts() const;                // of all layers
   const PlanLayer* find(int64_t layer) const;  // null when the plan has none

@@ -32,7 +32,7 @@ struct TraceHeader {
   bool has_norms = false;         // norms were recorded
   bool masked = false;            // some experts could not be chosen: left out of the pack, or by
                                   // a prune plan
-  std::vector<uint32_t> layers;   // the model's layers that have experts, ascending
+  std::vector<uint32_t> layers = {};  // the model's layers that have experts, ascending
 
   friend bool operator==(const TraceHeader&, const TraceHeader&) = default;
 };
@@ -59,14 +59,14 @@ struct TraceBlock {
   int64_t first_token = 0;  // of the trace
   int64_t first_layer = 0;  // index into the header's layers
   int64_t layers = 0;
-  std::vector<TraceDocument> documents;
-  std::vector<TraceToken> tokens;
-  std::vector<uint16_t> ids;       // source ids, the highest selection score first
-  std::vector<float> scores;       // without the selection bias
-  std::vector<float> weights;      // as the experts were added with
-  std::vector<float> norms;        // of each expert's output, before the weight
-  std::vector<uint16_t> next_ids;  // the experts that came next in the selection
-  std::vector<float> next_scores;
+  std::vector<TraceDocument> documents = {};
+  std::vector<TraceToken> tokens = {};
+  std::vector<uint16_t> ids = {};       // source ids, the highest selection score first
+  std::vector<float> scores = {};       // without the selection bias
+  std::vector<float> weights = {};      // as the experts were added with
+  std::vector<float> norms = {};        // of each expert's output, before the weight
+  std::vector<uint16_t> next_ids = {};  // the experts that came next in the selection
+  std::vector<float> next_scores = {};
 
   friend bool operator==(const TraceBlock&, const TraceBlock&) = default;
 };

@@ -5,7 +5,6 @@
 #include "schema/error.h"
 
 namespace k3 {
-
 std::vector<std::byte> compress_zstd(std::span<const std::byte> raw, int level) {
   std::vector<std::byte> compressed(ZSTD_compressBound(raw.size()));
   const size_t written =
