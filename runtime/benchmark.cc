@@ -45,18 +45,25 @@ int usual_reads_in_flight(const ExpertCache& experts) {
 BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Backend& backend,
                               const LoadOptions& load, const BenchmarkOptions& options) {
   const ModelConfig& config = weights.config();
-  std::vector<int32_t> prompt;
-  for (int64_t i = 0; i < options.prompt_tokens; ++i) {
-    prompt.push_back(static_cast<int32_t>(uniform_at(0, static_cast<uint64_t>(i)) *
-                                          static_cast<double>(config.vocab_size)));
-  }
+  // Drawn and not what the model would say, which with made weights goes round in circles, through
+  // the same experts.
+  const auto drawn_ids = [&](int round) {
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < options.prompt_tokens + options.new_tokens; ++i) {
+      const double drawn = uniform_at(static_cast<uint64_t>(round + 1), static_cast<uint64_t>(i));
+      ids.push_back(static_cast<int32_t>(drawn * static_cast<double>(config.vocab_size)));
+    }
+    return ids;
+  };
   TimedBackend timed(backend);
-  Forward forward(weights, experts, timed, load.chunk_tokens, load.prefetch_experts);
+  Forward forward(weights, experts, timed, load.chunk_tokens, prefetched_experts(load, config));
   BenchmarkResult result;
   std::vector<double> prefill_rates;
   std::vector<double> decode_rates;
   std::vector<double> expert_read_rates;
   for (int round = -1; round < options.rounds; ++round) {
+    const std::vector<int32_t> ids = drawn_ids(round);
+    const auto prompt = std::span(ids).first(static_cast<size_t>(options.prompt_tokens));
     SequenceState state(config);
     timed.reset();
     const double prefill = seconds_of([&] {
@@ -70,8 +77,7 @@ BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Back
     timed.reset();
     experts.reset_statistics();
     const double decode = seconds_of([&] {
-      for (int64_t i = 0; i < options.new_tokens; ++i) {
-        const int32_t id = most_likely(state.last_logits);
+      for (const int32_t& id : std::span(ids).subspan(prompt.size())) {
         forward.run({&id, 1}, state);
       }
     });

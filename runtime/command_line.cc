@@ -67,13 +67,13 @@ CLI::Option* add_load_flags(CLI::App& app, LoadOptions& load) {
   app.add_option("--expert-cache-policy", load.expert_cache_policy,
                  "Which expert makes room when not all fit: the one used longest ago, of all or of "
                  "its layer, or the one used least of late; changes speed, not results (default "
-                 "lru)")
+                 "lfu-decayed)")
       ->transform(choice_of(kEvictionPolicyNames))
       ->type_name("POLICY");
   app.add_option("--prefetch", load.prefetch_experts,
-                 "Experts of each next layer to read before its router has chosen, where not all "
-                 "fit; changes speed, not results")
-      ->capture_default_str()
+                 "Experts of each next layer to read before its router has chosen, while the disk "
+                 "has nothing else to do; changes speed, not results (default as many as a token "
+                 "chooses)")
       ->type_name("N");
   app.add_option("--expert-reads", load.expert_reads,
                  "How experts are read that do not all fit: direct, past the page cache where the "
