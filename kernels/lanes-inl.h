@@ -52,7 +52,7 @@ constexpr size_t kBytes = hn::MaxLanes(D8());  // of a vector: 16, 32 or 64
 
 // Codes are read once and in order, but too slowly for the processor to look far ahead by itself:
 // each line asks for the one that comes this much later.
-constexpr int64_t kPrefetchBytes = 2048;
+constexpr int64_t kPrefetchBytes = 8192;
 
 HWY_INLINE void prefetch_ahead(const uint8_t* codes) {
   // As a number, for it may lie behind the end of an array.

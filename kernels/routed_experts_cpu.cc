@@ -20,7 +20,7 @@ namespace k3::cpu {
 namespace {
 
 constexpr int64_t kTileVisits = 8;
-constexpr int64_t kBlockOutputs = 64;  // a block's codes of one band of w2: 8 KiB of mxfp4
+constexpr int64_t kBlockOutputs = 128;  // a block's codes of one band of w2: 16 KiB of mxfp4
 
 // A batch on its way through the experts. Slot t * k + j is token t's j-th choice.
 struct Batch {

@@ -72,7 +72,11 @@ void sum_rows(const MatrixView& weights, int64_t row_begin, int64_t row_end,
 
 #else
 
-constexpr int64_t kFloatRows = kDoubles == 8 ? 2 : 1;  // as many as registers hold
+// Float rows taken together against kTile vectors: they share loads of a batch's activations, as
+// many as registers have room for. One vector alone is read fast enough, and a single row at a time
+// is what memory delivers best.
+template <size_t kTile>
+constexpr int64_t kFloatRows = kTile > 1 && kDoubles == 8 ? 2 : 1;
 
 ActivationStep quantize_vector(const float* x, int64_t n, int16_t* codes) {
   const hn::ScalableTag<float> df;
@@ -226,16 +230,18 @@ void sum_float_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
   const double* doubles[kTile];
   for (size_t t = 0; t < kTile; ++t) doubles[t] = reinterpret_cast<const double*>(x[t]->arranged);
   double lanes[kBlockRows * kTile][kLanes] = {};
-  constexpr int64_t kInputs = kStretchInputs / static_cast<int64_t>(5 * kTile);
+  constexpr int64_t kInputs =
+      kTile == 1 ? kStretchInputs : kStretchInputs / static_cast<int64_t>(5 * kTile);
   const int64_t whole = weights.cols / kLanes * kLanes;
   const std::byte* first = weights.codes + first_row * weights.row_stride_bytes;
   const int64_t row_bytes = weights.row_stride_bytes;
   for (int64_t begin = 0; begin < whole; begin += kInputs) {
     const int64_t end = begin + kInputs < whole ? begin + kInputs : whole;
     int64_t r = 0;
-    for (; r + kFloatRows <= rows; r += kFloatRows) {
-      add_float_rows<Weights, kFloatRows, kTile>(first + r * row_bytes, row_bytes, begin, end,
-                                                 doubles, lanes + r * static_cast<int64_t>(kTile));
+    for (; r + kFloatRows<kTile> <= rows; r += kFloatRows<kTile>) {
+      add_float_rows<Weights, kFloatRows<kTile>, kTile>(first + r * row_bytes, row_bytes, begin,
+                                                        end, doubles,
+                                                        lanes + r * static_cast<int64_t>(kTile));
     }
     for (; r < rows; ++r) {
       add_float_rows<Weights, 1, kTile>(first + r * row_bytes, row_bytes, begin, end, doubles,
