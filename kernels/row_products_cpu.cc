@@ -72,11 +72,10 @@ void sum_rows(const MatrixView& weights, int64_t row_begin, int64_t row_end,
 
 #else
 
-// Float rows taken together against kTile vectors: they share loads of a batch's activations, as
-// many as registers have room for. One vector alone is read fast enough, and a single row at a time
-// is what memory delivers best.
+// Float rows taken together against kTile vectors: they share loads of activations, as many as
+// registers have room for.
 template <size_t kTile>
-constexpr int64_t kFloatRows = kTile > 1 && kDoubles == 8 ? 2 : 1;
+constexpr int64_t kFloatRows = kDoubles == 8 ? 4 / static_cast<int64_t>(kTile) : 1;
 
 ActivationStep quantize_vector(const float* x, int64_t n, int16_t* codes) {
   const hn::ScalableTag<float> df;
@@ -230,8 +229,7 @@ void sum_float_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
   const double* doubles[kTile];
   for (size_t t = 0; t < kTile; ++t) doubles[t] = reinterpret_cast<const double*>(x[t]->arranged);
   double lanes[kBlockRows * kTile][kLanes] = {};
-  constexpr int64_t kInputs =
-      kTile == 1 ? kStretchInputs : kStretchInputs / static_cast<int64_t>(5 * kTile);
+  constexpr int64_t kInputs = kStretchInputs / static_cast<int64_t>(5 * kTile);
   const int64_t whole = weights.cols / kLanes * kLanes;
   const std::byte* first = weights.codes + first_row * weights.row_stride_bytes;
   const int64_t row_bytes = weights.row_stride_bytes;
