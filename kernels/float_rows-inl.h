@@ -96,10 +96,7 @@ void add_float_rows(const std::byte* row, int64_t stride_bytes, int64_t begin, i
     }
   }
   for (int64_t c = begin; c < end; c += kLanes) {
-    for (size_t r = 0; r < kRows; ++r) {  // the same stretch of the rows that come next
-      prefetch_ahead(reinterpret_cast<const uint8_t*>(w[r] + c),
-                     static_cast<int64_t>(kRows) * stride_bytes);
-    }
+    for (size_t r = 0; r < kRows; ++r) prefetch_ahead(reinterpret_cast<const uint8_t*>(w[r] + c));
     for (size_t v = 0; v < kLaneVectors; v += 2) {
       const size_t at = static_cast<size_t>(c) + v * kDoubles;
       for (size_t r = 0; r < kRows; ++r) {

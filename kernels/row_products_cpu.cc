@@ -161,7 +161,7 @@ void arrange_values(Format format, const float* x, int64_t cols, std::byte* arra
 // before the next stretch.
 constexpr int64_t kBlockRows = 16;
 constexpr int64_t kStretchInputs = 10240;  // a common multiple of every format's steps
-static_assert(kStretchInputs % (4 * kSegmentInputs) == 0 &&
+static_assert(kStretchInputs % (4 * kPairInputs) == 0 &&
               kStretchInputs / 4 % (2 * kBlockInputs) == 0);
 
 // Adds the inputs [begin, end) of kRows rows to totals[row * kTile + t].

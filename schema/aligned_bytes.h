@@ -25,13 +25,16 @@ class AlignedBytes {
 
   AlignedBytes() = default;
   explicit AlignedBytes(int64_t bytes) : size_bytes_(bytes) {
-    const bool is_large = bytes >= 4 * kHugePage;
-    const int64_t alignment = is_large ? kHugePage : kPlaneAlignment;
-    const auto padded = static_cast<size_t>(align_up(bytes > 0 ? bytes : 1, alignment));
-    data_.reset(
-        static_cast<std::byte*>(std::aligned_alloc(static_cast<size_t>(alignment), padded)));
-    if (data_ == nullptr) throw std::bad_alloc();
-    if (is_large) ::madvise(data_.get(), padded, MADV_HUGEPAGE);  // a wish: failing is no error
+    const int64_t alignment = bytes >= kHugePage ? kHugePage : kPlaneAlignment;
+    const int64_t padded = align_up(bytes > 0 ? bytes : 1, kPlaneAlignment);
+    void* memory = nullptr;
+    if (::posix_memalign(&memory, static_cast<size_t>(alignment), static_cast<size_t>(padded))) {
+      throw std::bad_alloc();
+    }
+    data_.reset(static_cast<std::byte*>(memory));
+    // A wish, so failing is no error. What is left over at the end takes no huge page.
+    const int64_t whole = bytes / kHugePage * kHugePage;
+    if (whole > 0) ::madvise(memory, static_cast<size_t>(whole), MADV_HUGEPAGE);
   }
 
   std::byte* data() { return data_.get(); }
