@@ -202,6 +202,11 @@ std::function<void()> add_bench(CLI::App& app) {
   app.add_option("--only", kernels->benchmark.only,
                  "With --kernels: those whose operation and format contain this text")
       ->needs(flag);
+  app.add_option("--cols", kernels->benchmark.cols,
+                 "With --kernels: inputs of the matrices, a multiple of 32")
+      ->capture_default_str()
+      ->check(CLI::Range(32, 1 << 20))
+      ->needs(flag);
   pack->excludes(flag);
   app.add_option("--prompt-tokens", options->benchmark.prompt_tokens, "Tokens of the prefill")
       ->capture_default_str();
@@ -212,6 +217,9 @@ std::function<void()> add_bench(CLI::App& app) {
   app.add_flag("--json", options->json, "Write the result as JSON");
   return [options, kernels, is_kernels] {
     if (*is_kernels) {
+      if (kernels->benchmark.cols % 32 != 0) {
+        throw Error("--cols is ", kernels->benchmark.cols, ", expected a multiple of 32");
+      }
       kernels->backend = options->load.backend;
       kernels->json = options->json;
       bench_kernels(*kernels, std::cout);
