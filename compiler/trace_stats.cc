@@ -149,8 +149,8 @@ void measure_coverage(const RoutingTable& table, const RoutingTable* held_out, T
   };
   const auto every = [](const RoutedToken&, int64_t) { return true; };
   stats.split = held_out != nullptr ? "chosen on all tokens, tested on the held-out traces"
-                : by_document ? "chosen on every other document, tested on the rest"
-                              : "chosen on the first half of the tokens, tested on the other";
+                : by_document       ? "chosen on every other document, tested on the rest"
+                                    : "chosen on the first half of the tokens, tested on the other";
   const TokenFilter chooses = held_out != nullptr ? TokenFilter(every) : TokenFilter(is_inside);
   const auto ranks = rank_all(count_choices(table, chooses));
   const RankCounts inside = count_ranks(table, ranks, chooses);

@@ -59,8 +59,8 @@ TEST(TraceStats, CoverageIsOfTheTextItWasNotChosenOn) {
   const TraceStats stats = measure_routing(load_routing(paths), nullptr);
   EXPECT_EQ(stats.tokens, 10);
   EXPECT_EQ(stats.documents, 4);
-  // Chosen on the first and the third document, 0 0 1 and 4 4 5; of 0 and 4, which are used alike, 0
-  // comes first. Tested on 0 1 and 4 4.
+  // Chosen on the first and the third document, 0 0 1 and 4 4 5; of 0 and 4, which are used alike,
+  // 0 comes first. Tested on 0 1 and 4 4.
   ASSERT_EQ(stats.coverage.front().top, 1);
   EXPECT_DOUBLE_EQ(stats.coverage.front().in_sample, 2.0 / 6);
   EXPECT_DOUBLE_EQ(stats.coverage.front().held_out, 1.0 / 4);
