@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "passes/decisions.h"
 #include "passes/matrix_loss.h"
 #include "schema/pack_index.h"
+#include "schema/prune_plan.h"
 #include "schema/source_hashes.h"
 
 namespace k3 {
@@ -37,6 +39,7 @@ struct PassResults {
   // Of --trunk auto: places in Model::trunk and hashes of the extents whose harm was measured.
   std::vector<std::pair<size_t, uint64_t>> measured_extents;
   std::vector<std::string> notes;  // sentences that compile prints below its table
+  std::optional<PrunePlan> plan;   // by which prune_experts chose, if by any
   int64_t data_end_bytes = 0;      // where the last extent ends and the index may start; 0: not yet
 };
 
