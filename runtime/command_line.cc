@@ -8,7 +8,6 @@
 #include <charconv>
 #include <functional>
 #include <iostream>
-#include <map>
 #include <memory>
 
 #include "kernels/instruction_set.h"
@@ -233,15 +232,6 @@ std::function<void()> add_fit(CLI::App& app) {
                  "Calibration texts; the documents of their fit half are used")
       ->required();
   add_window_flags(app, options->windows);
-  app.add_option("--target", options->fit.target,
-                 "What outputs are fitted to: matrix, what the teacher's matrix makes of the same "
-                 "input; output, what it gives in the teacher; stream, as output, but so that the "
-                 "residual stream becomes the teacher's (default matrix)")
-      ->transform(
-          CLI::CheckedTransformer(std::map<std::string, FitTarget>{{"matrix", FitTarget::kMatrix},
-                                                                   {"output", FitTarget::kOutput},
-                                                                   {"stream", FitTarget::kStream}}))
-      ->type_name("TARGET");
   app.add_option("--strength", options->fit.strength,
                  "How far to go from the pack's scales to the least squares")
       ->check(CLI::Range(0.0, 1.0))

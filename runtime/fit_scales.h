@@ -12,16 +12,7 @@
 
 namespace k3 {
 
-// What outputs are fitted to, at the same token.
-enum class FitTarget : uint8_t {
-  kMatrix,  // what the teacher's matrix makes of what the student's reads: its own error alone
-  kOutput,  // what the teacher's matrix gives in the teacher, inherited error included
-  kStream,  // kOutput, but of a matrix that adds to the residual stream what makes the student's
-            // stream the teacher's
-};
-
 struct FitOptions {
-  FitTarget target = FitTarget::kMatrix;
   // Holds scales of blocks that hardly anything reads; the tokens outnumber a row's scales a
   // hundredfold, so it costs nothing elsewhere.
   double ridge = 1e-3;
@@ -41,9 +32,10 @@ struct FittedMatrix {
 };
 
 // Every trunk matrix that `student` has in blocks160. A matrix reads what the student feeds it,
-// with all that comes before it fitted, and is fitted to options.target. `student` is left with the
-// fitted scales as a pack would store them. Memory: the streams of all tokens in both models, and
-// one layer's sums. `on_progress` gets the share done.
+// with all that comes before it fitted, and is fitted to what the teacher's matrix gives at the
+// same token in the teacher. `student` is changed during the call and as before after it.
+// Memory: the streams of all tokens in both models, and one layer's sums. `on_progress` gets the
+// share done.
 std::vector<FittedMatrix> fit_scales(LoadedModel& student, LoadedModel& teacher,
                                      const TokenWindows& windows, const FitOptions& options,
                                      const std::function<void(double)>& on_progress);
