@@ -49,19 +49,18 @@ TEST_F(ApplyTuning, NamesTheTensorsThatAreTunedAndKeepsGainsAsFloats) {
   EXPECT_EQ(results.inputs.back().second, hex_digits(0xfeed));
 }
 
-TEST_F(ApplyTuning, EveryTensorThatDoesNotFitIsNamed) {
-  TunedTensor wide = scales_of(kMatrix);
-  wide.shape = {wide.shape[0], 2};
-  wide.values.resize(2 * wide.values.size());
-  const std::string message = thrown_message([&] {
-    run({wide, ones(kNorm, {3}), ones("model.layers.9.mlp.up_proj.weight", {2, 1}),
-         gain_of("model.embed_tokens.weight")});
-  });
-  EXPECT_NE(message.find(std::string(kMatrix) + ": shape is "), std::string::npos) << message;
-  EXPECT_NE(message.find(std::string(kNorm) + ": shape is [3], expected "), std::string::npos);
-  EXPECT_NE(message.find("model.layers.9.mlp.up_proj.weight: is not in the model"),
-            std::string::npos);
-  EXPECT_NE(message.find("model.embed_tokens.weight: is bf16 "), std::string::npos);
+TEST_F(ApplyTuning, WhatDoesNotFitTheModelIsNamed) {
+  const auto refusal = [&](const std::vector<TunedTensor>& tensors) {
+    return thrown_message([&] { run(tensors); });
+  };
+  const auto expect = [](const std::string& message, const std::string& part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  expect(refusal({ones(kMatrix, {1, 1})}), std::string(kMatrix) + ": shape is [1, 1], its scales");
+  expect(refusal({ones(kNorm, {3})}), std::string(kNorm) + ": shape is [3], expected ");
+  expect(refusal({ones("model.layers.9.mlp.up_proj.weight", {2, 1})}), "is not in the model");
+  expect(refusal({gain_of("model.embed_tokens.weight")}), "model.embed_tokens.weight: is bf16 ");
+  expect(refusal({ones(kMatrix, {1, 1}), ones(kNorm, {3})}), "2 problems, the first: ");
 }
 
 }  // namespace
