@@ -223,7 +223,7 @@ std::function<void()> add_sensitivity(CLI::App& app) {
 }
 
 std::function<void()> add_fit(CLI::App& app) {
-  auto options = std::make_shared<FitCommandOptions>();
+  auto options = std::make_shared<FitOptions>();
   add_load_flags(app, options->load);
   app.add_option("--teacher-pack", options->teacher_path,
                  "The pack whose outputs the scales are fitted to: the same checkpoint in bf16")
@@ -232,10 +232,6 @@ std::function<void()> add_fit(CLI::App& app) {
                  "Calibration texts; the documents of their fit half are used")
       ->required();
   add_window_flags(app, options->windows);
-  app.add_option("--strength", options->fit.strength,
-                 "How far to go from the pack's scales to the least squares")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
   app.add_option("-o,--output", options->output_path,
                  "The .k3tune file to write, for `k3c compile --tuned`")
       ->required();

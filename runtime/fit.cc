@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "runtime/comparable_packs.h"
+#include "runtime/fit_scales.h"
 #include "schema/error.h"
 #include "schema/json_writer.h"
 #include "schema/tuning.h"
@@ -20,8 +21,8 @@ double typical(const std::vector<FittedMatrix>& fitted, const Error& error) {
   return std::sqrt(squares / static_cast<double>(fitted.size()));
 }
 
-void print(const FitCommandOptions& options, const std::vector<FittedMatrix>& fitted,
-           int64_t tokens, std::ostream& out) {
+void print(const FitOptions& options, const std::vector<FittedMatrix>& fitted, int64_t tokens,
+           std::ostream& out) {
   const double before = typical(fitted, [](const auto& matrix) { return matrix.error_before; });
   const double after = typical(fitted, [](const auto& matrix) { return matrix.error_after; });
   if (options.json) {
@@ -54,7 +55,7 @@ void print(const FitCommandOptions& options, const std::vector<FittedMatrix>& fi
 
 }  // namespace
 
-void fit(const FitCommandOptions& options, std::ostream& out, std::ostream& progress) {
+void fit(const FitOptions& options, std::ostream& out, std::ostream& progress) {
   LoadedModel student(options.load);
   LoadOptions load = options.load;
   load.pack_path = options.teacher_path;
@@ -62,11 +63,10 @@ void fit(const FitCommandOptions& options, std::ostream& out, std::ostream& prog
   check_comparable(student.pack(), teacher.pack());
   const TokenWindows windows =
       read_windows(options.text_paths, CalibrationHalf::kFit, student.tokenizer(), options.windows);
-  std::vector<FittedMatrix> fitted =
-      fit_scales(student, teacher, windows, options.fit, [&](double share) {
-        if (options.quiet) return;
-        progress << "\rfit: " << static_cast<int>(100 * share) << " %" << std::flush;
-      });
+  std::vector<FittedMatrix> fitted = fit_scales(student, teacher, windows, [&](double share) {
+    if (options.quiet) return;
+    progress << "\rfit: " << static_cast<int>(100 * share) << " %" << std::flush;
+  });
   if (!options.quiet) progress << '\n';
   if (fitted.empty()) {
     throw Error(options.load.pack_path,

@@ -24,6 +24,10 @@
 namespace k3 {
 namespace {
 
+// Holds scales of blocks that hardly anything reads; the tokens outnumber a row's scales a
+// hundredfold, so it costs nothing elsewhere.
+constexpr double kRidge = 1e-3;
+
 // Copies what the matrices of one input read during one run of a layer.
 class InputCopy final : public ForwardObserver {
  public:
@@ -107,13 +111,11 @@ struct StoredScales {
 
 class ScaleFit {
  public:
-  ScaleFit(LoadedModel& student, LoadedModel& teacher, const TokenWindows& windows,
-           const FitOptions& options)
+  ScaleFit(LoadedModel& student, LoadedModel& teacher, const TokenWindows& windows)
       : windows_(windows.windows.size()),
         longest_(longest(windows)),
         student_(student, windows, longest_),
-        teacher_(teacher, windows, longest_),
-        options_(options) {}
+        teacher_(teacher, windows, longest_) {}
   ~ScaleFit() {
     for (const auto& [place, view] : replaced_) *place = view;
   }
@@ -170,7 +172,7 @@ class ScaleFit {
   }
 
   void replace(Matrix& matrix) {
-    ScaleEquations::Solution solution = matrix.equations.solve(options_.ridge, options_.strength);
+    ScaleEquations::Solution solution = matrix.equations.solve(kRidge);
     const int64_t rows = matrix.equations.rows();
     const int64_t blocks = matrix.equations.blocks();
     const StoredScales& stored =
@@ -189,7 +191,6 @@ class ScaleFit {
   int64_t longest_;
   Front student_;
   Front teacher_;
-  FitOptions options_;
   std::vector<std::unique_ptr<StoredScales>> stored_;
   std::vector<std::pair<MatrixView*, MatrixView>> replaced_;  // places, and what was there
   std::vector<FittedMatrix> fitted_;
@@ -198,9 +199,9 @@ class ScaleFit {
 }  // namespace
 
 std::vector<FittedMatrix> fit_scales(LoadedModel& student, LoadedModel& teacher,
-                                     const TokenWindows& windows, const FitOptions& options,
+                                     const TokenWindows& windows,
                                      const std::function<void(double)>& on_progress) {
-  ScaleFit fit(student, teacher, windows, options);
+  ScaleFit fit(student, teacher, windows);
   const auto layers = std::ssize(student.config().layers);
   for (int64_t layer = 0; layer < layers; ++layer) {
     fit.fit_layer(layer);

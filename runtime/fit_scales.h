@@ -12,14 +12,6 @@
 
 namespace k3 {
 
-struct FitOptions {
-  // Holds scales of blocks that hardly anything reads; the tokens outnumber a row's scales a
-  // hundredfold, so it costs nothing elsewhere.
-  double ridge = 1e-3;
-  // How far to go from the old scales to the least squares.
-  double strength = 1;
-};
-
 struct FittedMatrix {
   std::string name;
   int64_t rows = 0;
@@ -37,7 +29,7 @@ struct FittedMatrix {
 // Memory: the streams of all tokens in both models, and one layer's sums. `on_progress` gets the
 // share done.
 std::vector<FittedMatrix> fit_scales(LoadedModel& student, LoadedModel& teacher,
-                                     const TokenWindows& windows, const FitOptions& options,
+                                     const TokenWindows& windows,
                                      const std::function<void(double)>& on_progress);
 
 }  // namespace k3

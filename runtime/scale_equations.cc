@@ -97,7 +97,7 @@ void ScaleEquations::add(const float* x, int64_t stride, const float* wanted, in
   });
 }
 
-ScaleEquations::Solution ScaleEquations::solve(double ridge, double strength) const {
+ScaleEquations::Solution ScaleEquations::solve(double ridge) const {
   const auto blocks = static_cast<size_t>(blocks_);
   Solution solution;
   for (size_t row = 0; row < static_cast<size_t>(rows_); ++row) {
@@ -127,8 +127,7 @@ ScaleEquations::Solution ScaleEquations::solve(double ridge, double strength) co
       }
       solve_in_place(a, b);
       for (size_t i = 0; i < blocks; ++i) {
-        const auto was = static_cast<double>(old[i]);
-        scales[i] = static_cast<float>(std::max(0.0, was + strength * (b[i] - was)));
+        scales[i] = static_cast<float>(std::max(0.0, b[i]));
       }
     }
     solution.wanted += squares_[row];

@@ -29,9 +29,8 @@ class ScaleEquations {
     // scales as they were and as they are now.
     double wanted = 0, before = 0, after = 0;
   };
-  // Least squares, held to the old scales by `ridge` times the mean of the diagonal, then gone
-  // `strength` of the way from the old scales.
-  Solution solve(double ridge, double strength) const;
+  // Least squares, held to the old scales by `ridge` times the mean of the diagonal.
+  Solution solve(double ridge) const;
 
  private:
   double* products(int64_t row) {

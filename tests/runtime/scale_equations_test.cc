@@ -41,7 +41,7 @@ TEST_P(ScaleEquationsOf, FindTheScalesThatMadeTheOutputs) {
   equations.add(x.data(), kCols, wanted.data(), kTokens / 2);
   equations.add(x.data() + kTokens / 2 * kCols, kCols, wanted.data() + kTokens / 2 * kRows,
                 kTokens / 2);
-  const ScaleEquations::Solution solution = equations.solve(1e-12, 1);
+  const ScaleEquations::Solution solution = equations.solve(1e-12);
   for (size_t i = 0; i < multipliers.size(); ++i) {
     const float expected = row_scales[i / 2] * static_cast<float>(multipliers[i]);
     EXPECT_NEAR(solution.scales[i], expected, 1e-4 * expected) << i;
@@ -56,16 +56,29 @@ INSTANTIATE_TEST_SUITE_P(Formats, ScaleEquationsOf,
                            return std::string(format_name(instance.param));
                          });
 
-TEST(ScaleEquations, GoAsFarAsTheyAreTold) {
+std::vector<float> scales_of(const MatrixView& matrix) {
+  std::vector<float> scales;
+  for (int64_t i = 0; i < matrix.rows * matrix.scales_per_row; ++i) {
+    scales.push_back(matrix.row_scales[i / matrix.scales_per_row] *
+                     static_cast<float>(matrix.scales[i]));
+  }
+  return scales;
+}
+
+TEST(ScaleEquations, AreHeldToTheOldScalesByTheRidge) {
   Random random(4);
   RandomMatrix matrix(random, Format::kTernary, kRows, kCols);
   ScaleEquations equations(matrix.view);
   const std::vector<float> x = random_rows(random, kTokens * kCols);
   const std::vector<float> wanted(kTokens * kRows);  // nothing: the scales go to zero
   equations.add(x.data(), kCols, wanted.data(), kTokens);
-  const auto old = equations.solve(1e-9, 0).scales;
-  const auto half = equations.solve(1e-9, 0.5).scales;
-  for (size_t i = 0; i < old.size(); ++i) EXPECT_NEAR(half[i], old[i] / 2, 1e-5 * old[i]);
+  const std::vector<float> old = scales_of(matrix.view);
+  const std::vector<float> free = equations.solve(1e-9).scales;
+  const std::vector<float> held = equations.solve(1e9).scales;
+  for (size_t i = 0; i < old.size(); ++i) {
+    EXPECT_LT(free[i], 1e-6F * old[i]);
+    EXPECT_NEAR(held[i], old[i], 1e-6F * old[i]);
+  }
 }
 
 TEST(ScaleEquations, ABlockThatNothingReadsKeepsItsScale) {
@@ -76,8 +89,8 @@ TEST(ScaleEquations, ABlockThatNothingReadsKeepsItsScale) {
   for (int64_t t = 0; t < kTokens; ++t) std::fill_n(x.begin() + t * kCols + 160, 40, 0.0F);
   const std::vector<float> wanted = random_rows(random, kTokens * kRows);
   equations.add(x.data(), kCols, wanted.data(), kTokens);
-  const auto old = equations.solve(1e-3, 0).scales;
-  const auto fitted = equations.solve(1e-3, 1).scales;
+  const std::vector<float> old = scales_of(matrix.view);
+  const std::vector<float> fitted = equations.solve(1e-3).scales;
   for (size_t row = 0; row < kRows; ++row) EXPECT_EQ(fitted[2 * row + 1], old[2 * row + 1]);
 }
 
