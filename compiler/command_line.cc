@@ -86,6 +86,15 @@ Action setup_compile(CLI::App& app) {
                  "Format of lm_head: bf16 or int8 (default bf16)")
       ->transform(choice_names(kHeadPrecisions))
       ->type_name("FORMAT");
+  app.add_flag(
+      "--rotate", request->options.rotate_stream.rotate,
+      "Fold norm gains into the weights and rotate the residual stream, so that no channel "
+      "is an outlier for the formats with few bits. Exact but for rounding; what keeps its "
+      "precision becomes f32, and a few vectors are rotated when the pack runs");
+  app.add_option("--rotate-seed", request->options.rotate_stream.seed,
+                 "Another rotation: the seed of its signs (default 0)")
+      ->needs("--rotate")
+      ->type_name("N");
   app.add_option(
          "--experts", request->options.reorder_layout.experts,
          "Layout of the experts: exact keeps their bytes as they are, compact stores half a "

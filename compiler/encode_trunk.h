@@ -7,7 +7,6 @@
 #include "compiler/pack_writer.h"
 #include "passes/model.h"
 #include "schema/aligned_bytes.h"
-#include "schema/file.h"
 
 namespace k3 {
 
@@ -16,11 +15,11 @@ struct EncodedHashes {
   uint64_t source = 0;
 };
 
-// Streams `tensor` from `shard` through `buffer` and its planned format into `writer`. f32 and bf16
-// are copied; int8 goes row by row through encode_int8_row, a ternary format through
-// round_ternary_row. Calls `on_read` with the bytes of each piece read. Throws Error for a weight
-// that is not finite where it must be rounded.
-EncodedHashes encode_trunk_tensor(const TrunkTensor& tensor, const File& shard,
+// Streams `tensor` of `model` through its planned format into `writer`. f32 and bf16 are copied
+// through `buffer`, unless folding changes their values, which become f32; int8 goes row by row
+// through encode_int8_row, a ternary format through round_ternary_row. Calls `on_read` with the
+// bytes of each piece read. Throws Error for a weight that is not finite where it must be rounded.
+EncodedHashes encode_trunk_tensor(const Model& model, const TrunkTensor& tensor,
                                   const PackWriter& writer, AlignedBytes& buffer,
                                   const std::function<void(int64_t)>& on_read);
 

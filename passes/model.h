@@ -8,9 +8,11 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "passes/rotation.h"
 #include "schema/dtype.h"
 #include "schema/extent.h"
 #include "schema/family.h"
@@ -21,6 +23,18 @@
 #include "schema/shape.h"
 
 namespace k3 {
+
+// What folding makes of a tensor W [rows, cols] before it is stored: outputs W diag(gain) inputs^T,
+// or ones where its own values have been folded into others. Absent parts change nothing. A vector
+// counts as one row.
+struct Folding {
+  std::optional<size_t> gain;       // index into Model::trunk: norm gains [cols]
+  std::optional<Rotation> inputs;   // of width cols
+  std::optional<Rotation> outputs;  // of width rows
+  bool is_folded_away = false;
+
+  bool changes_values() const { return gain || inputs || outputs || is_folded_away; }
+};
 
 // Where a tensor's bytes lie in the checkpoint.
 struct Source {
@@ -39,6 +53,7 @@ struct TrunkTensor {
                               // exact (routers, norms, ...)
 
   // The plan
+  Folding folding;
   Format format = Format::kBf16;
   Layout layout = Layout::kRowMajor;
   Extent extent;             // offset and length by assign_offsets, hash by encode

@@ -21,9 +21,14 @@ std::string expert_layout_name(ExpertLayout layout) {
 }
 
 std::vector<std::pair<std::string, std::string>> canonical_options(const Options& options) {
-  return {{"trunk", precision_name(options.ternary_trunk.trunk)},
-          {"head", precision_name(options.ternary_trunk.head)},
-          {"experts", expert_layout_name(options.reorder_layout.experts)}};
+  std::vector<std::pair<std::string, std::string>> named = {
+      {"trunk", precision_name(options.ternary_trunk.trunk)},
+      {"head", precision_name(options.ternary_trunk.head)},
+      {"experts", expert_layout_name(options.reorder_layout.experts)}};
+  if (options.rotate_stream.rotate) {
+    named.emplace_back("rotate", "seed " + std::to_string(options.rotate_stream.seed));
+  }
+  return named;
 }
 
 }  // namespace k3

@@ -1,6 +1,7 @@
 // Every knob of the passes, one sub-struct per pass, each default with its reason.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +34,13 @@ enum class ExpertLayout : uint8_t {
   kCompact,  // half a byte a scale in each bank where all experts allow it: 2.9 % fewer bytes
 };
 
+struct RotateStreamOptions {
+  // Off: a rotated pack costs online work and, where precision is kept, bytes; rounding and solving
+  // must gain more than that.
+  bool rotate = false;
+  uint64_t seed = 0;  // of the signs; any is as good as another
+};
+
 struct ReorderLayoutOptions {
   // As they are, because then a reader may use an expert where it was read, with no byte moved, and
   // bands are whole pages at K3's sizes.
@@ -40,6 +48,7 @@ struct ReorderLayoutOptions {
 };
 
 struct Options {
+  RotateStreamOptions rotate_stream;
   TernaryTrunkOptions ternary_trunk;
   ReorderLayoutOptions reorder_layout;
 };

@@ -9,7 +9,7 @@
 //       24      8  length of the index
 //       32      8  XXH3-64 of the index
 //       40      8  length of the file: the index is last
-//       48      8  zero
+//       48      8  features that a reader must know, one bit each
 //       56      8  XXH3-64 of the 56 bytes above
 // All little-endian.
 #pragma once
@@ -27,9 +27,15 @@ namespace k3 {
 inline constexpr uint32_t kPackVersion = 1;
 inline constexpr int64_t kFrameBytes = 64;
 
+// A feature is something that a reader must not overlook, unlike a new field, which it may: a
+// reader refuses a frame with a bit that it does not know.
+inline constexpr uint64_t kFeatureRotation = 1;  // the config has a rotation
+inline constexpr uint64_t kKnownFeatures = kFeatureRotation;
+
 struct PackFrame {
   Extent index;
   int64_t file_bytes = 0;
+  uint64_t features = 0;
 };
 
 std::array<std::byte, kFrameBytes> encode_frame(const PackFrame& frame);
@@ -38,8 +44,8 @@ std::array<std::byte, kFrameBytes> encode_frame(const PackFrame& frame);
 // such a tail behind a pack that is whole; only the next attach, which drops it, may accept it.
 enum class Tail { kRefuse, kIgnore };
 
-// Checks magic, version, hash, every fixed field, and that the index ends the file. `path` is for
-// messages, `file_bytes` is the true length of the file. Throws Error.
+// Checks magic, version, hash, every fixed field, that all features are known, and that the index
+// ends the file. `path` is for messages, `file_bytes` is the true length of the file. Throws Error.
 PackFrame decode_frame(std::span<const std::byte> bytes, const std::string& path,
                        int64_t file_bytes, Tail tail = Tail::kRefuse);
 
