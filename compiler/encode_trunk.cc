@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "passes/planned_extent.h"
+#include "passes/ternary_extent.h"
 #include "passes/ternary_round.h"
 #include "passes/weight_rows.h"
 #include "schema/error.h"
@@ -66,15 +67,7 @@ float encode_row(Format format, std::span<const float> weights, std::span<int8_t
   }
   const float scale =
       round_ternary_row(weights, largest_ternary_code(format), codes, multipliers).row_scale;
-  if (format == Format::kTernary2) {
-    std::vector<int8_t> seconds(codes.begin(), codes.end());
-    for (size_t i = 0; i < codes.size(); ++i) {
-      codes[i] = static_cast<int8_t>(first_trit(codes[i]));
-      seconds[i] = static_cast<int8_t>(seconds[i] - 3 * codes[i]);
-    }
-    pack_trits(seconds, planes[1]);
-  }
-  pack_trits(codes, planes[0]);
+  pack_ternary_row(format, codes, planes);
   return scale;
 }
 
@@ -143,11 +136,29 @@ void encode_floats(const TrunkTensor& tensor, WeightRows& source, ExtentStream& 
   }
 }
 
+// The extent as the work folder has it.
+EncodedHashes copy_solution(const TrunkTensor& tensor, const PackWriter& writer,
+                            const SolutionStore& solutions,
+                            const std::function<void(int64_t)>& on_read) {
+  const std::optional<StoredSolution> solution =
+      solutions.find(*tensor.solution, tensor.extent.length_bytes);
+  if (!solution) {
+    throw Error(solutions.folder(), ": the solution of tensor ", tensor.name,
+                " is gone or damaged since it was planned; compile again");
+  }
+  ExtentStream extent(writer, tensor.extent);
+  extent.write(solution->extent);
+  on_read(tensor.source.length_bytes);
+  return {extent.finish(), solution->source_xxh3};
+}
+
 }  // namespace
 
 EncodedHashes encode_trunk_tensor(const Model& model, const TrunkTensor& tensor,
                                   const PackWriter& writer, AlignedBytes& buffer,
+                                  const SolutionStore* solutions,
                                   const std::function<void(int64_t)>& on_read) {
+  if (tensor.solution) return copy_solution(tensor, writer, *solutions, on_read);
   K3_CHECK(tensor.source.length_bytes ==
            tensor.shape.elements().value_or(-1) * dtype_bytes(tensor.dtype));
   ExtentStream extent(writer, tensor.extent);
@@ -173,6 +184,7 @@ EncodedHashes encode_trunk_tensor(const Model& model, const TrunkTensor& tensor,
 }
 
 int64_t trunk_buffer_bytes(const TrunkTensor& tensor) {
+  if (tensor.solution) return 2 * planned_bytes(tensor);  // the record and what is taken from it
   const bool in_blocks = lies_in_blocks160(tensor.format);
   if (!in_blocks && !tensor.folding.changes_values()) {
     return std::min(kChunkBytes, tensor.source.length_bytes);

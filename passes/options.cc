@@ -28,6 +28,10 @@ std::vector<std::pair<std::string, std::string>> canonical_options(const Options
   if (options.rotate_stream.rotate) {
     named.emplace_back("rotate", "seed " + std::to_string(options.rotate_stream.seed));
   }
+  if (!options.ternary_trunk.calibration.empty()) {
+    const SolverOptions& solver = options.ternary_trunk.solver;
+    named.emplace_back("training steps", std::to_string(solver.training_steps));
+  }
   return named;
 }
 

@@ -25,7 +25,8 @@ FENCES = {
     r"CLI/": r"(compiler|runtime)/command_line\.cc",
     r"curl/": r"compiler/remote_(address|transfer|header)\.(h|cc)",
     r"pcre2\.h": r"runtime/pre_tokenizer\.cc",
-    r"hwy/": r"kernels/.*|tests/kernels/.*",
+    r"hwy/": r"kernels/.*|passes/fixed_product\.cc|tests/(kernels|passes)/.*",
+    r"Eigen/": r"passes/water_filling\.cc|tests/bench/.*",
     r"simdjson\.h": r"(schema|compiler|runtime)/.*\.cc|tests/.*",
     r"tbb/": r"(passes|compiler|runtime)/.*|kernels/.*_cpu\.cc|kernels/parallel\.h|tests/.*",
 }
