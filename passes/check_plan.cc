@@ -95,7 +95,7 @@ void check_extents(const Model& model, const PassResults& results, Problems& pro
 
 void check_plan(const Model& model, const PassResults& results, Problems& problems) {
   const bool has_offsets = results.data_end_bytes != 0;
-  const bool has_formats = results.passes.size() > 1;  // after census every tensor has its format
+  const bool has_formats = results.passes.size() > 2;  // from ternary_trunk on
   for (const TrunkTensor& tensor : model.trunk) {
     if (has_formats) check_tensor(tensor, problems);
   }

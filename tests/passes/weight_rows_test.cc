@@ -98,7 +98,7 @@ TEST(WeightRows, RotatedOutputsCanBeReadInAnyOrder) {
   TrunkTensor& tensor = source.tensor(kDown);
   tensor.folding.outputs = Rotation{32, 32, 1};
   tensor.folding.inputs = Rotation{48, 16, {}};
-  const std::vector<double> whole = all_rows(source.model, tensor);
+  const std::vector<double> whole = all_rows(source.model, tensor, 4 * 48 * 8);
   WeightRows rows(source.model, tensor, {}, 4 * 48 * 8);
   std::vector<double> got(3 * 48);
   for (const size_t first : {20u, 0u, 7u, 29u}) {
