@@ -16,12 +16,12 @@
 namespace k3::cpu {
 namespace {
 
-constexpr int64_t kTileTokens = 8;
+constexpr int64_t kTileTokens = 64;
 constexpr int64_t kBlockRows = 16;
 
 // y[:, row_begin..row_end) for at most kBlockRows rows.
 void multiply_block(const MatrixView& weights, int64_t row_begin, int64_t row_end,
-                    std::span<const ActivationVector* const> vectors, float* y) {
+                    std::span<const PreparedVector* const> vectors, float* y) {
   const int64_t rows = row_end - row_begin;
   std::array<double, kTileTokens * kBlockRows> sums;
   const auto tokens = static_cast<int64_t>(vectors.size());
@@ -30,10 +30,10 @@ void multiply_block(const MatrixView& weights, int64_t row_begin, int64_t row_en
     row_sums(weights, row_begin, row_end,
              vectors.subspan(static_cast<size_t>(t), static_cast<size_t>(tile)), sums.data());
     for (int64_t i = 0; i < tile; ++i) {
-      const ActivationStep step = vectors[static_cast<size_t>(t + i)]->step;
+      const double power = exact_output_power(weights, vectors[static_cast<size_t>(t + i)]->step);
       for (int64_t r = 0; r < rows; ++r) {
-        y[(t + i) * weights.rows + row_begin + r] =
-            exact_output(weights, row_begin + r, sums[static_cast<size_t>(i * rows + r)], step);
+        y[(t + i) * weights.rows + row_begin + r] = exact_scaled_output(
+            weights, row_begin + r, sums[static_cast<size_t>(i * rows + r)], power);
       }
     }
   }
@@ -47,11 +47,12 @@ void matmul(const MatrixView& weights, const float* x, int64_t tokens, float* y)
   parallel_ranges(tokens, cols, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) batch.set(t, x + t * cols, cols);
   });
-  std::vector<const ActivationVector*> vectors;
-  for (const ActivationVector& vector : batch.vectors()) vectors.push_back(&vector);
+  std::vector<const PreparedVector*> vectors;
+  for (const PreparedVector& vector : batch.vectors()) vectors.push_back(&vector);
 
-  // Eight multiply-adds or so make one of parallel_ranges' steps.
-  parallel_ranges(weights.rows, tokens * cols / 8, [&](int64_t begin, int64_t end) {
+  // Multiply-adds of a nanosecond, or less where memory is the limit.
+  const int64_t rate = reads_codes(weights.format) ? 24 : 8;
+  parallel_ranges(weights.rows, tokens * cols / rate, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r += kBlockRows) {
       multiply_block(weights, r, std::min(r + kBlockRows, end), vectors, y);
     }

@@ -176,7 +176,6 @@ class StreamRotation {
     if (!rule.gain.empty()) folding.gain = find(prefix + std::string(rule.gain));
     folding.inputs = rotation_of(rule.inputs, layer);
     folding.outputs = rotation_of(rule.outputs, layer);
-    tensor.format = Format::kF32;
     ++rotated_;
     std::string choice;
     const auto say = [&](std::string_view part) {
@@ -196,7 +195,6 @@ class StreamRotation {
   void fold_away(TrunkTensor& norm) {
     if (norm.folding.is_folded_away) return;
     norm.folding.is_folded_away = true;
-    norm.format = Format::kF32;
     ++folded_;
     context_.decide(norm.name, "ones", "its gains are folded; the number is its width",
                     static_cast<double>(norm.shape.elements().value_or(0)));

@@ -3,13 +3,16 @@
 #include <tbb/global_control.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <functional>
 #include <iostream>
 #include <memory>
 
+#include "kernels/instruction_set.h"
 #include "runtime/bench.h"
+#include "runtime/bench_kernels.h"
 #include "runtime/capture.h"
 #include "runtime/eval.h"
 #include "runtime/propagate.h"
@@ -19,6 +22,14 @@
 namespace k3 {
 namespace {
 
+std::string list_instruction_sets() {
+  std::string names;
+  for (const std::string& name : instruction_sets()) {
+    names.append(names.empty() ? "" : ", ").append(name);
+  }
+  return names;
+}
+
 // A sub-command: `add` declares its flags on `app` and returns what runs it.
 struct SubCommand {
   const char* name;
@@ -26,8 +37,23 @@ struct SubCommand {
   std::function<void()> (*add)(CLI::App& app);
 };
 
-void add_load_flags(CLI::App& app, LoadOptions& load) {
-  app.add_option("pack", load.pack_path, "The .k3pack to run")->required();
+// Turns one of the names of an enumeration, which stand in the order of its values, into its value.
+template <size_t kCount>
+CLI::Validator choice_of(const std::array<std::string_view, kCount>& names) {
+  std::string list;
+  for (std::string_view name : names) list += (list.empty() ? "" : ",") + std::string(name);
+  const auto transform = [&names, list](std::string& name) -> std::string {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) return "is " + name + ", expected one of " + list;
+    name = std::to_string(found - names.begin());
+    return {};
+  };
+  return {transform, "{" + list + "}"};
+}
+
+// Returns the option of the pack.
+CLI::Option* add_load_flags(CLI::App& app, LoadOptions& load) {
+  CLI::Option* pack = app.add_option("pack", load.pack_path, "The .k3pack to run")->required();
   app.add_option("--backend", load.backend,
                  "cpu: the exact numerics, the same bits on every machine and at any thread count; "
                  "reference: float activations and double sums, slow, for comparison")
@@ -38,7 +64,33 @@ void add_load_flags(CLI::App& app, LoadOptions& load) {
       ->capture_default_str();
   app.add_option("--expert-cache-gb", load.expert_cache_gb,
                  "Memory for routed experts, in 10^9 bytes (default: nine tenths of what is free)");
+  app.add_option("--expert-cache-policy", load.expert_cache_policy,
+                 "Which expert makes room when not all fit: the one used longest ago, of all or of "
+                 "its layer, or the one used least of late; changes speed, not results (default "
+                 "lfu-decayed)")
+      ->transform(choice_of(kEvictionPolicyNames))
+      ->type_name("POLICY");
+  app.add_option("--prefetch", load.prefetch_experts,
+                 "Experts of each next layer to read before its router has chosen, while the disk "
+                 "has nothing else to do; changes speed, not results (default as many as a token "
+                 "chooses)")
+      ->type_name("N");
+  app.add_option("--expert-reads", load.expert_reads,
+                 "How experts are read that do not all fit: direct, past the page cache where the "
+                 "filesystem allows it, or buffered, through it (default direct)")
+      ->transform(choice_of(kReadPathNames))
+      ->type_name("PATH");
+  app.add_option("--prune-plan", load.prune_plan_path,
+                 "Take the experts that this plan of `k3c compile --plan-out` drops for missing; "
+                 "the pack must have them all");
+  app.add_option("--missing", load.missing,
+                 "When the router wants an expert that is missing. next-best: it does not choose "
+                 "it; fetch: it is read from the cold section; drop: it adds nothing, and the "
+                 "others keep their weights (default next-best)")
+      ->transform(choice_of(kMissingRuleNames))
+      ->type_name("WAY");
   app.add_flag("!--no-verify", load.verify, "Do not check the hashes of what is read");
+  return pack;
 }
 
 std::vector<int32_t> parse_ids(const std::string& text) {
@@ -99,6 +151,9 @@ std::function<void()> add_run(CLI::App& app) {
   app.add_option("--dump", options->dump_path,
                  "Write ids, logits, hidden, route_ids and route_weights of every position to this "
                  "safetensors file");
+  app.add_option("--trace", options->trace_path,
+                 "Record which experts each token chooses, and how strongly, to this .k3trace "
+                 "file, for `k3c trace` and `k3c compile --trace`");
   app.add_option("--save-state", options->save_state_path, "Write the sequence's state at the end");
   app.add_option("--load-state", options->load_state_path,
                  "Continue from a state written by --save-state");
@@ -122,9 +177,16 @@ std::function<void()> add_eval(CLI::App& app) {
   app.add_option("--window-tokens", options->eval.window_tokens,
                  "Tokens of a window; each starts from a fresh state")
       ->capture_default_str();
+  app.add_option("--beside", options->beside_paths,
+                 "Prune plans to apply to the other pack and to measure likewise; the receipt then "
+                 "shows these choices beside this pack's")
+      ->type_name("PLAN");
   app.add_option("--max-kl", options->max_kl,
                  "Exit with status 1 when the mean KL is above this, in nats");
   app.add_option("--receipt", options->receipt_path, "Write the result for `k3c attach`");
+  app.add_option(
+      "--trace", options->trace_path,
+      "Record this pack's routing on the texts to this .k3trace file, a domain per text");
   app.add_flag("--json", options->json, "Write the result as JSON");
   app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
   return [options] { eval(*options, std::cout, std::cerr); };
@@ -132,7 +194,20 @@ std::function<void()> add_eval(CLI::App& app) {
 
 std::function<void()> add_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
-  add_load_flags(app, options->load);
+  auto kernels = std::make_shared<BenchKernelsOptions>();
+  auto is_kernels = std::make_shared<bool>(false);
+  CLI::Option* pack = add_load_flags(app, options->load)->required(false);
+  CLI::Option* flag = app.add_flag("--kernels", *is_kernels,
+                                   "Measure each kernel on K3's shapes instead of a pack's model");
+  app.add_option("--only", kernels->benchmark.only,
+                 "With --kernels: those whose operation and format contain this text")
+      ->needs(flag);
+  app.add_option("--cols", kernels->benchmark.cols,
+                 "With --kernels: inputs of the matrices, a multiple of 32")
+      ->capture_default_str()
+      ->check(CLI::Range(32, 1 << 20))
+      ->needs(flag);
+  pack->excludes(flag);
   app.add_option("--prompt-tokens", options->benchmark.prompt_tokens, "Tokens of the prefill")
       ->capture_default_str();
   app.add_option("--new-tokens", options->benchmark.new_tokens, "Tokens decoded one by one")
@@ -140,7 +215,19 @@ std::function<void()> add_bench(CLI::App& app) {
   app.add_option("--rounds", options->benchmark.rounds, "Measured rounds, after one of warming up")
       ->capture_default_str();
   app.add_flag("--json", options->json, "Write the result as JSON");
-  return [options] { bench(*options, std::cout); };
+  return [options, kernels, is_kernels] {
+    if (*is_kernels) {
+      if (kernels->benchmark.cols % 32 != 0) {
+        throw Error("--cols is ", kernels->benchmark.cols, ", expected a multiple of 32");
+      }
+      kernels->backend = options->load.backend;
+      kernels->json = options->json;
+      bench_kernels(*kernels, std::cout);
+      return;
+    }
+    if (options->load.pack_path.empty()) throw Error("bench needs a pack, or --kernels");
+    bench(*options, std::cout);
+  };
 }
 
 std::function<void()> add_propagate(CLI::App& app) {
@@ -241,6 +328,11 @@ int run_command_line(int argc, char** argv) {
   app.add_option("--threads", threads,
                  "Threads to compute with (default: all cores); changes no result")
       ->check(CLI::Range(1, 4096));
+  std::string isa;
+  app.add_option("--isa", isa,
+                 "Instruction set for the cpu backend (default: the best one here); changes no "
+                 "result. Here: " +
+                     list_instruction_sets());
   app.fallthrough();
   std::function<void()> chosen;
   for (const SubCommand& command : kSubCommands) {
@@ -258,6 +350,7 @@ int run_command_line(int argc, char** argv) {
     limit = std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism,
                                                   static_cast<size_t>(threads));
   }
+  if (!isa.empty()) force_instruction_set(isa);
   chosen();
   return 0;
 }

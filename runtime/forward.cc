@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "schema/error.h"
 
@@ -25,13 +24,15 @@ void reserve(std::vector<float>& buffer, int64_t tokens, int64_t width) {
 
 }  // namespace
 
-Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend, int64_t max_tokens)
+Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend, int64_t max_tokens,
+                 int64_t prefetch_experts)
     : weights_(weights),
       config_(weights.config()),
       basis_(config_.rotation.value_or(RotatedBasis{})),
       experts_(experts),
       backend_(backend),
-      max_tokens_(max_tokens) {
+      max_tokens_(max_tokens),
+      prefetch_experts_(std::min(prefetch_experts, config_.experts)) {
   K3_CHECK(max_tokens > 0);
   const ModelConfig& c = config_;
   const int64_t attention_width =
@@ -55,6 +56,10 @@ Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend,
   reserve(b.route_weights, max_tokens, c.experts_per_token);
   b.route_slots.resize(b.route_weights.size());
   b.route_source_ids.resize(b.route_weights.size());
+  reserve(b.guess_normed, 1, c.hidden_size);
+  reserve(b.guess_logits, 1, c.experts);
+  reserve(b.guess_weights, 1, prefetch_experts_);
+  b.guess_slots.resize(b.guess_weights.size());
   stream_ = make_stream();
 }
 
@@ -174,7 +179,7 @@ void Forward::run_layer(int64_t layer, int64_t tokens, ResidualStream& stream,
     mlp(w.dense, basis_.dense_block, tokens, b.normed.data(), b.branch.data());
     show_branch(Branch::kDense, tokens, b.branch.data());
   } else {
-    mixture_of_experts(w.moe, layer, tokens, observer);
+    mixture_of_experts(w.moe, layer, tokens, stream, observer);
   }
   backend_.add(stream.prefix.data(), b.branch.data(), tokens * d, stream.prefix.data());
 
@@ -313,7 +318,7 @@ void Forward::mlp(const MlpWeights& w, int64_t block, int64_t tokens, const floa
 
 // normed [tokens, d] -> branch [tokens, d]
 void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tokens,
-                                 ForwardObserver* observer) {
+                                 const ResidualStream& stream, ForwardObserver* observer) {
   Buffers& b = buffers_;
   const float* x = b.normed.data();
   const int64_t d = config_.hidden_size;
@@ -323,8 +328,15 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
                         .routed_scaling_factor = config_.routed_scaling_factor};
   // The router reads the full stream, the experts its latent.
   backend_.matmul(w.gate, x, tokens, b.router_logits.data());
+  const bool observes_experts = observer != nullptr && observer->wants_experts();
+  if (observes_experts) {
+    reserve(b.route_scores, tokens, experts);
+    b.expert_norms.assign(b.route_weights.size(), NAN);
+  }
   backend_.route(rule, b.router_logits.data(), w.score_bias, w.source_ids.data(), tokens, experts,
-                 b.route_slots.data(), b.route_weights.data(), nullptr);
+                 b.route_slots.data(), b.route_weights.data(),
+                 observes_experts ? b.route_scores.data() : nullptr);
+  drop_choices(w, tokens);
   if (observer != nullptr) {
     const int64_t choices = tokens * config_.experts_per_token;
     std::transform(
@@ -333,12 +345,29 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
     observer->on_routing(layer, tokens, b.route_source_ids.data(), b.route_weights.data());
   }
 
+  // From here to run_experts what is missing is being read.
+  const int64_t requested = request_experts(w, 0, tokens);
+  prefetch_experts(layer + 1, tokens, stream);
+  if (config_.shared_experts > 0) {
+    mlp(w.shared, basis_.shared_block, tokens, x, b.shared.data());
+    show_branch(Branch::kShared, tokens, b.shared.data());
+  }
   const float* z = x;
   if (config_.latent_size.has_value()) {
     backend_.matmul(w.down_proj, x, tokens, b.latent.data());
     z = b.latent.data();
   }
-  run_experts(w, tokens, z);
+  run_experts(w, tokens, requested, z, observes_experts ? b.expert_norms.data() : nullptr);
+  if (observes_experts) {
+    observer->on_experts({.layer = layer,
+                          .tokens = tokens,
+                          .source_ids = w.source_ids,
+                          .score_bias = w.score_bias,
+                          .scores = b.route_scores.data(),
+                          .slots = b.route_slots.data(),
+                          .weights = b.route_weights.data(),
+                          .norms = b.expert_norms.data()});
+  }
   if (config_.latent_norm) {  // on the weighted sum, not on each expert
     backend_.rms_norm(b.routed.data(), w.norm, tokens, config_.expert_width(),
                       config_.rms_norm_epsilon, b.routed.data());
@@ -355,37 +384,7 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
     if (routed != b.branch.data()) std::copy_n(routed, tokens * d, b.branch.data());
     return;
   }
-  mlp(w.shared, basis_.shared_block, tokens, x, b.shared.data());
-  show_branch(Branch::kShared, tokens, b.shared.data());
   backend_.add(routed, b.shared.data(), tokens * d, b.branch.data());
-}
-
-// routed [tokens, l] = the weighted sum of the chosen experts of z [tokens, l], in groups of tokens
-// whose experts the cache can hold at once.
-void Forward::run_experts(const MoeWeights& w, int64_t tokens, const float* z) {
-  Buffers& b = buffers_;
-  const int64_t k = config_.experts_per_token;
-  const int64_t width = config_.expert_width();
-  const RoutedExpertsShape shape{.place = {w.bank->format, width, config_.expert_intermediate_size},
-                                 .activation = config_.activation,
-                                 .situ_beta = config_.situ_beta,
-                                 .situ_linear_beta = config_.situ_linear_beta,
-                                 .fixed_point = w.bank->fixed_point};
-  int64_t begin = 0;
-  while (begin < tokens) {
-    int64_t end = experts_.all_resident() ? tokens : begin;
-    std::set<int32_t> distinct;
-    while (end < tokens) {
-      distinct.insert(b.route_slots.begin() + end * k, b.route_slots.begin() + (end + 1) * k);
-      if (end > begin && static_cast<int64_t>(distinct.size()) > experts_.capacity_experts()) break;
-      ++end;
-    }
-    const std::span slots(b.route_slots.data() + begin * k, static_cast<size_t>((end - begin) * k));
-    backend_.routed_experts(shape, experts_.fetch(*w.bank, slots),
-                            b.route_weights.data() + begin * k, k, z + begin * width, end - begin,
-                            b.routed.data() + begin * width);
-    begin = end;
-  }
 }
 
 // x [tokens, width], which the next product reads, into the basis of its weights.

@@ -21,6 +21,18 @@ namespace k3 {
 // What a layer adds to the stream: one attention, and a dense FFN or shared and routed experts.
 enum class Branch : uint8_t { kKda, kMla, kDense, kShared, kRouted };
 
+// What an MoE layer decided for some tokens, and how much its experts said.
+struct RoutedTokens {
+  int64_t layer = 0;
+  int64_t tokens = 0;
+  std::span<const int32_t> source_ids;  // [experts]: of the bank's positions
+  const float* score_bias = nullptr;    // [experts]
+  const float* scores = nullptr;        // [tokens, experts], without the bias
+  const int32_t* slots = nullptr;       // [tokens, k]: positions in the bank; -1: none
+  const float* weights = nullptr;       // [tokens, k]
+  const float* norms = nullptr;         // [tokens, k]: of the experts' outputs, unweighted
+};
+
 // Sees what passes by; the pointers are good during the call.
 class ForwardObserver {
  public:
@@ -37,6 +49,9 @@ class ForwardObserver {
   // `width` values, `stride` values apart.
   virtual void on_matrix_input(int64_t /*layer*/, MatrixInput /*input*/, int64_t /*tokens*/,
                                int64_t /*width*/, int64_t /*stride*/, const float* /*x*/) {}
+  // After the layer's experts, for those who ask; asking changes no bit of a result.
+  virtual bool wants_experts() const { return false; }
+  virtual void on_experts(const RoutedTokens& /*routed*/) {}
 };
 
 // What passes from one layer to the next, [tokens, hidden] each.
@@ -50,9 +65,13 @@ struct ResidualStream {
 class Forward {
  public:
   // `max_tokens` is the largest chunk one call of run() may be given; buffers are made for it.
-  Forward(const Weights& weights, ExpertCache& experts, Backend& backend, int64_t max_tokens);
+  // `prefetch_experts` of each next layer are read before its router asks for them, where the cache
+  // does not hold all.
+  Forward(const Weights& weights, ExpertCache& experts, Backend& backend, int64_t max_tokens,
+          int64_t prefetch_experts = 0);
 
   const ModelConfig& config() const { return config_; }
+  const Weights& weights() const { return weights_; }
   int64_t max_tokens() const { return max_tokens_; }
   int64_t buffer_bytes() const;  // of memory that the buffers for a chunk take
 
@@ -86,7 +105,12 @@ class Forward {
     std::vector<float> latent, routed, shared;           // [l], [l], [d]
     std::vector<float> router_logits;                    // [experts]
     std::vector<float> route_weights;                    // [k]
+    std::vector<float> route_scores;                     // [experts], for observers
+    std::vector<float> expert_norms;                     // [k], for observers
     std::vector<int32_t> route_slots, route_source_ids;  // [k]
+    std::vector<float> guess_normed, guess_logits;       // [d], [experts], of one token
+    std::vector<float> guess_weights;                    // [prefetch_experts_]
+    std::vector<int32_t> guess_slots;                    // [prefetch_experts_]
   };
 
   const float* mix_residual(const ResidualStream& stream, const float* norm, const float* proj,
@@ -100,8 +124,12 @@ class Forward {
   void show_input(MatrixInput input, int64_t tokens, int64_t width, const float* x,
                   int64_t stride) const;
   void mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tokens,
-                          ForwardObserver* observer);
-  void run_experts(const MoeWeights& w, int64_t tokens, const float* z);
+                          const ResidualStream& stream, ForwardObserver* observer);
+  void drop_choices(const MoeWeights& w, int64_t tokens);
+  void prefetch_experts(int64_t layer, int64_t tokens, const ResidualStream& stream);
+  int64_t request_experts(const MoeWeights& w, int64_t begin, int64_t tokens);
+  void run_experts(const MoeWeights& w, int64_t tokens, int64_t requested, const float* z,
+                   float* norms);
   void rotate(float* x, int64_t tokens, int64_t width, int64_t block);
   void check_finite(const float* values, int64_t count, int64_t layer) const;
 
@@ -111,6 +139,7 @@ class Forward {
   ExpertCache& experts_;
   Backend& backend_;
   int64_t max_tokens_;
+  int64_t prefetch_experts_;
   Buffers buffers_;
   ResidualStream stream_;  // of run()
   ForwardObserver* observer_ = nullptr;

@@ -43,7 +43,7 @@ LayerMajorModel::LayerMajorModel(const LayerMajorOptions& options)
       weights_(pack_, pack_.config(), options.verify, Residence::kOnePart),
       experts_(pack_, options.verify),
       backend_(make_backend(options.backend)),
-      forward_(weights_, experts_, *backend_, options.chunk_tokens),
+      forward_(weights_, experts_.cache(), *backend_, options.chunk_tokens),
       stream_(forward_.make_stream()) {}
 
 int64_t LayerMajorModel::layer_bytes(int64_t layer, int64_t longest_sequence,
@@ -55,7 +55,7 @@ int64_t LayerMajorModel::layer_bytes(int64_t layer, int64_t longest_sequence,
   }
   if (const PackBank* bank = pack_.bank(layer)) {
     const int64_t experts = all_experts ? std::ssize(bank->experts) : config().experts_per_token;
-    bytes += experts * resident_bands(config(), *bank).extent_bytes();
+    bytes += experts * expert_slot_bytes(config(), *bank);
   }
   constexpr int64_t kFloat = 4;
   if (config().layers[static_cast<size_t>(layer)].attention == AttentionKind::kKda) {
@@ -68,12 +68,12 @@ int64_t LayerMajorModel::layer_bytes(int64_t layer, int64_t longest_sequence,
 
 template <class Read>
 void LayerMajorModel::timed_read(const Read& read, CaptureCost& cost) {
-  const int64_t before = weights_.bytes_read() + experts_.statistics().bytes_read;
+  const int64_t before = weights_.bytes_read() + experts_.bytes_read();
   {
     const Stopwatch watch(cost.read_seconds);
     read();
   }
-  cost.weight_bytes += weights_.bytes_read() + experts_.statistics().bytes_read - before;
+  cost.weight_bytes += weights_.bytes_read() + experts_.bytes_read() - before;
 }
 
 template <class Work>
@@ -116,8 +116,7 @@ void LayerMajorModel::run_layer(int64_t layer, const CaptureText& text, InputRec
                                 int64_t memory_bytes, CaptureCost& cost) {
   const PackBank* bank = pack_.bank(layer);
   const int64_t least_experts =
-      bank == nullptr ? 0
-                      : config().experts_per_token * resident_bands(config(), *bank).extent_bytes();
+      bank == nullptr ? 0 : config().experts_per_token * expert_slot_bytes(config(), *bank);
   const int64_t expert_bytes =
       memory_bytes - layer_bytes(layer, text.longest_sequence(), false) + least_experts;
   timed_read(
@@ -127,7 +126,7 @@ void LayerMajorModel::run_layer(int64_t layer, const CaptureText& text, InputRec
       },
       cost);
   streams_->begin_layer(layer);
-  const int64_t read_before = experts_.statistics().bytes_read;
+  const int64_t read_before = experts_.bytes_read();
   const int64_t moved_before = streams_->bytes_moved();
   LayerState state;
   for_each_chunk(text, [&](const Chunk& chunk) {
@@ -145,7 +144,7 @@ void LayerMajorModel::run_layer(int64_t layer, const CaptureText& text, InputRec
     streams_->write(chunk.row, chunk.tokens(), stream_);
   });
   // Experts that memory did not hold were read while tokens passed.
-  cost.weight_bytes += experts_.statistics().bytes_read - read_before;
+  cost.weight_bytes += experts_.bytes_read() - read_before;
   cost.spill_bytes += streams_->bytes_moved() - moved_before;
   cost.forward_products += products_of_layer(config(), layer) * text.tokens();
   const Stopwatch watch(cost.spill_seconds);

@@ -14,9 +14,9 @@
 #include "runtime/backend.h"
 #include "runtime/capture_forecast.h"
 #include "runtime/capture_text.h"
-#include "runtime/expert_cache.h"
 #include "runtime/forward.h"
 #include "runtime/input_recorder.h"
+#include "runtime/layer_experts.h"
 #include "runtime/stream_spill.h"
 #include "runtime/weights.h"
 #include "schema/pack_reader.h"
@@ -70,7 +70,7 @@ class LayerMajorModel {
   PackReader pack_;
   std::string name_;
   Weights weights_;
-  ExpertCache experts_;
+  LayerExperts experts_;
   std::unique_ptr<Backend> backend_;
   Forward forward_;
   ResidualStream stream_;

@@ -10,7 +10,7 @@ LayerwiseModel::LayerwiseModel(const std::string& pack_path, const std::string& 
       weights_(pack_, pack_.config(), check_hashes, Residence::kOnePart),
       experts_(pack_, check_hashes),
       backend_(make_backend(backend)),
-      forward_(weights_, experts_, *backend_, max_tokens),
+      forward_(weights_, experts_.cache(), *backend_, max_tokens),
       fresh_(pack_.config()) {}
 
 void LayerwiseModel::hold_layer(int64_t layer) {

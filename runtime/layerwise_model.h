@@ -6,8 +6,8 @@
 #include <string>
 
 #include "runtime/backend.h"
-#include "runtime/expert_cache.h"
 #include "runtime/forward.h"
+#include "runtime/layer_experts.h"
 #include "runtime/sequence_state.h"
 #include "runtime/weights.h"
 #include "schema/pack_reader.h"
@@ -37,7 +37,7 @@ class LayerwiseModel {
  private:
   PackReader pack_;
   Weights weights_;
-  ExpertCache experts_;
+  LayerExperts experts_;
   std::unique_ptr<Backend> backend_;
   Forward forward_;
   SequenceState fresh_;

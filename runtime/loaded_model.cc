@@ -2,6 +2,7 @@
 
 #include "runtime/memory_limit.h"
 #include "schema/error.h"
+#include "schema/router_hash.h"
 
 namespace k3 {
 namespace {
@@ -27,6 +28,9 @@ const LoadOptions& checked(const LoadOptions& options) {
   if (options.chunk_tokens < 1 || options.chunk_tokens > 4096) {
     throw Error("--chunk-tokens is ", options.chunk_tokens, ", expected 1 to 4096");
   }
+  if (options.prefetch_experts.value_or(0) < 0) {
+    throw Error("--prefetch is ", *options.prefetch_experts, ", expected 0 or more");
+  }
   return options;
 }
 
@@ -42,6 +46,25 @@ ModelConfig config_to_run(const PackReader& pack, const LoadOptions& options) {
   return config;
 }
 
+// A plan drops experts of the checkpoint, so the pack must route to all of them: what a plan would
+// leave of a pruned pack is nobody's choice, and no receipt would hold for it.
+std::optional<PrunePlan> load_plan(const PackReader& pack, const LoadOptions& options) {
+  if (options.prune_plan_path.empty()) return std::nullopt;
+  PrunePlan plan = read_prune_plan(options.prune_plan_path);
+  const PackContent& content = pack.index().content;
+  std::vector<int64_t> layers;
+  for (const PackBank& bank : content.banks) {
+    layers.push_back(bank.layer);
+    const auto experts = std::ssize(hot_experts(bank));
+    if (experts < bank.source_experts) {
+      throw Error(pack.path(), ": layer ", bank.layer, " routes to ", experts, " of ",
+                  bank.source_experts, " experts, --prune-plan needs a pack that has them all");
+    }
+  }
+  check_plan_fits(plan, options.prune_plan_path, router_hash(content), layers);
+  return plan;
+}
+
 }  // namespace
 
 Tokenizer load_tokenizer(const PackReader& pack) {
@@ -49,15 +72,26 @@ Tokenizer load_tokenizer(const PackReader& pack) {
                    pack.side_file("tokenizer_config.json"), pack.config().vocab_size);
 }
 
+int64_t prefetched_experts(const LoadOptions& options, const ModelConfig& config) {
+  return options.prefetch_experts.value_or(config.experts_per_token);
+}
+
 LoadedModel::LoadedModel(const LoadOptions& options)
     : pack_(checked(options).pack_path),
       config_(config_to_run(pack_, options)),
       tokenizer_(load_tokenizer(pack_)),
-      weights_(pack_, config_, options.verify),
-      experts_(pack_, static_cast<int64_t>(config_.layers.size()), expert_budget_bytes(options),
-               options.verify),
+      plan_(load_plan(pack_, options)),
+      weights_(pack_, config_, options.verify, Residence::kAll, plan_ ? &*plan_ : nullptr,
+               options.missing),
+      experts_(pack_, std::ssize(config_.layers),
+               {.budget_bytes = expert_budget_bytes(options),
+                .policy = options.expert_cache_policy,
+                .reads = options.expert_reads,
+                .check_hashes = options.verify,
+                .with_cold = options.missing == MissingRule::kFetch}),
       backend_(make_backend(options.backend)),
-      forward_(weights_, experts_, *backend_, options.chunk_tokens) {
+      forward_(weights_, experts_, *backend_, options.chunk_tokens,
+               prefetched_experts(options, config_)) {
   if (!options.verify || !experts_.all_resident()) return;
   const auto faults = pack_.verify({}, PackReader::Scope::kAroundWeights);
   if (!faults.empty()) throw Error(faults.front());

@@ -12,6 +12,7 @@
 #include "runtime/tokenizer.h"
 #include "runtime/weights.h"
 #include "schema/pack_reader.h"
+#include "schema/prune_plan.h"
 
 namespace k3 {
 
@@ -20,12 +21,20 @@ struct LoadOptions {
   std::string backend = "cpu";
   int64_t chunk_tokens = 64;                   // most tokens that pass the layers together
   std::optional<double> expert_cache_gb = {};  // empty: what memory allows
+  EvictionPolicy expert_cache_policy = EvictionPolicy::kLfuDecayed;
+  ReadPath expert_reads = ReadPath::kDirect;     // of experts that do not stay in memory
+  std::optional<int64_t> prefetch_experts = {};  // of each next layer; empty: as many as it chooses
   std::optional<int64_t> layers = {};  // run the first so many only: another model; empty: all
+  std::string prune_plan_path = {};    // a plan that says which experts are missing; empty: none
+  MissingRule missing = MissingRule::kNextBest;
   bool verify = true;  // check hashes: of the trunk now, of an expert when it is read
 };
 
 // Throws Error when a side file is missing or malformed.
 Tokenizer load_tokenizer(const PackReader& pack);
+
+// How many experts of each next layer are guessed under these options.
+int64_t prefetched_experts(const LoadOptions& options, const ModelConfig& config);
 
 class LoadedModel {
  public:
@@ -36,6 +45,7 @@ class LoadedModel {
 
   const PackReader& pack() const { return pack_; }
   const ModelConfig& config() const { return config_; }  // the pack's, with the layers that run
+  const std::optional<PrunePlan>& plan() const { return plan_; }
   const Weights& weights() const { return weights_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
   Backend& backend() { return *backend_; }
@@ -46,6 +56,7 @@ class LoadedModel {
   PackReader pack_;
   ModelConfig config_;
   Tokenizer tokenizer_;
+  std::optional<PrunePlan> plan_;
   Weights weights_;
   ExpertCache experts_;
   std::unique_ptr<Backend> backend_;

@@ -7,13 +7,16 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "runtime/missing_rule.h"
 #include "schema/aligned_bytes.h"
 #include "schema/matrix_view.h"
 #include "schema/model_config.h"
 #include "schema/pack_reader.h"
+#include "schema/prune_plan.h"
 
 namespace k3 {
 
@@ -48,14 +51,21 @@ struct MlpWeights {
   MatrixView down_proj;           // [d, width]
 };
 
+// The experts here are those that the router may choose: of the bank, in its order, and behind
+// them, under MissingRule::kDrop, those that the pack does not have. Router rows and biases were
+// brought into the same order.
 struct MoeWeights {
   MatrixView gate;                    // [experts, d]: the router
-  const float* score_bias = nullptr;  // [experts]: for choosing only
+  const float* score_bias = nullptr;  // [experts]: for choosing only; -infinity: never
   std::vector<int32_t> source_ids;    // [experts]: the checkpoint's numbers
+  std::vector<uint8_t> drops;         // [experts], or empty: 1 where a choice adds nothing
   MatrixView down_proj, up_proj;      // [l, d], [d, l], when the experts work in a latent
   const float* norm = nullptr;        // [l], when latent_norm
   MlpWeights shared;                  // width shared_experts x expert_intermediate_size, if any
   const PackBank* bank = nullptr;     // the routed experts, fetched by ExpertCache
+
+  // The source ids that may be chosen.
+  std::set<int32_t> choosable() const;
 };
 
 struct LayerWeights {
@@ -81,8 +91,11 @@ class Weights {
   // Reads every tensor of the layers of `config` and of the model itself, but no routed expert.
   // `config` is the pack's, or the same with fewer layers, and must outlive this. With
   // `check_hashes` each extent's hash is checked on the way. Under kOnePart nothing is read yet.
+  // What `plan` drops, if it is not null, is missing; it must fit the pack (check_plan_fits).
+  // Throws Error when missing experts are to be fetched and the pack does not have them.
   Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes,
-          Residence residence = Residence::kAll);
+          Residence residence = Residence::kAll, const PrunePlan* plan = nullptr,
+          MissingRule missing = MissingRule::kNextBest);
 
   // kOnePart: frees the part held before, whose views are then null, and reads another.
   void hold_embedding();
@@ -108,6 +121,8 @@ class Weights {
   void read_output();
   MatrixView matrix(const std::string& name);
   const float* vector(const std::string& name);
+  void list_experts(const PlanLayer* plan, MoeWeights& moe) const;
+  void load_router(const std::string& prefix, const PlanLayer* plan, MoeWeights& moe);
   KdaWeights load_kda(const std::string& prefix);
   MlaWeights load_mla(const std::string& prefix);
   MlpWeights load_mlp(const std::string& prefix);
@@ -117,6 +132,8 @@ class Weights {
   const ModelConfig& config_;
   bool check_hashes_;
   Residence residence_;
+  const PrunePlan* plan_;  // outlives this where weights are read later
+  MissingRule missing_;
   std::vector<AlignedBytes> storage_;
   int64_t bytes_read_ = 0;
 };

@@ -275,18 +275,27 @@ def read_frame(data):
     return offset, length, digest, features
 
 
-def check_rotation(config):
-    """Whether the config has a rotation, whose blocks then fit what they cut."""
+def check_rotation(config, has_mixtures):
+    """Whether the config has a rotation, whose blocks then fit the vectors that they cut."""
     if config.place(34) is None:
         return False
     rotation = config.table(34)
+    require(config.place(26) is not None or not has_mixtures, "rotation: the experts read the stream")
 
     def number(field):
         return config.scalar(field, "q") or 0
 
-    widths = [number(0), number(12), number(6) * number(7), number(11) * number(16), number(18), number(25) * number(24), number(26)]
+    widths = [
+        number(0),  # the stream
+        number(12),  # the query rank
+        number(6) * number(7),  # KDA's heads
+        number(11) * number(16),  # MLA's heads
+        number(18),  # the dense MLP
+        number(25) * number(24),  # the shared experts
+        number(26),  # the experts' sum
+    ]
     for field, width in enumerate(widths, 1):
-        block = rotation.scalar(field, "q")
+        block = rotation.scalar(field, "q") or 0
         require(block >= 1 and block & (block - 1) == 0 and block <= LARGEST_HADAMARD, f"rotation: block {block}")
         require(block == 1 or width and width % block == 0, f"rotation: block {block} does not divide {width}")
     return True
@@ -303,7 +312,8 @@ def list_items(index, features):
     hidden = config.scalar(0, "q")
     latent = config.scalar(26, "q") or hidden
     inner = config.scalar(24, "q")
-    require(check_rotation(config) == bool(features & FEATURE_ROTATION), "frame: does not state the features of the index")
+    is_rotated = check_rotation(config, any(True for _ in content.tables(2)))
+    require(is_rotated == bool(features & FEATURE_ROTATION), "frame: does not state the features of the index")
     for tensor in content.tables(1):
         name = tensor.string(0)
         form = name_of(FORMATS, tensor.scalar(2, "B"), f"{name}: format")
@@ -321,12 +331,16 @@ def list_items(index, features):
         want = expert_bytes(form, layout, latent, inner)
         source_experts = bank.scalar(3, "q")
         seen = set()
-        for offset, length, digest, source_id, *least, _ in bank.structs(5, "3QI4B"):
+        hot = 0
+        for offset, length, digest, source_id, *least, cold in bank.structs(5, "3QI4B"):
+            require(cold == 1 or cold == 0 and hot == len(seen), f"layer {layer} expert {source_id}: cold is {cold}")
+            hot += 1 - cold
             require(layout != "expert_bands_compact" or max(least) <= 239, f"layer {layer} expert {source_id}: least exponent")
             require(length == want, f"layer {layer} expert {source_id}: has {length} bytes, widths make {want}")
             require(source_id < source_experts and source_id not in seen, f"layer {layer}: expert {source_id}")
             seen.add(source_id)
-            items.append((f"layer {layer} expert {source_id} {form}", offset, length, digest))
+            items.append((f"layer {layer} expert {source_id} {form}{' cold' * cold}", offset, length, digest))
+        require(hot >= config.scalar(23, "q"), f"layer {layer}: routes to {hot} experts")
     for side_file in content.tables(3):
         items.append((f"side file {side_file.string(0)}", *side_file.struct(2, "3Q")))
 
