@@ -53,32 +53,6 @@ for format in ternary ternary2; do
 done
 expect_status 2 "$K3C" compile "$nano" -o t.k3pack --head ternary
 
-# A rotated pack: the basis is in the index, every tool knows it, and an unrotated one has none.
-expect_status 0 "$K3C" compile "$nano" -o r.k3pack --rotate --rotate-seed 3 --trunk int8 --head int8 --quiet
-expect_line out '^note: rotated: embedding, router and small projections are stored as f32, '
-expect_line out '^embedding +f32 +1 '
-expect_status 0 "$K3C" verify r.k3pack
-expect_status 0 python3 "$K3_SOURCE_DIR/tests/spec_reader.py" r.k3pack
-expect_status 0 "$K3C" inspect r.k3pack
-expect_line out '^rotation: seed 3, blocks: stream 256, query rank 32; online: kda heads 64, mla heads 32, dense 512, shared 128, latent 128$'
-expect_line out '^option rotate: seed 3$'
-expect_status 0 "$K3C" inspect r.k3pack --json
-python3 -c 'import json; assert json.load(open("out"))["config"]["rotation"]["shared_block"] == 128' || fail "no rotation in the JSON"
-expect_status 0 "$K3C" inspect c.k3pack --json
-python3 -c 'import json; assert json.load(open("out"))["config"]["rotation"] is None' || fail "a rotation in the JSON"
-expect_status 0 "$K3C" explain r.k3pack model.layers.1.self_attn.o_proj.weight
-expect_line out '^  decision +rotate_stream: inputs rotated online, outputs rotated: .*: 64$'
-expect_status 0 "$K3C" explain r.k3pack model.layers.1.input_layernorm.weight
-expect_line out '^  decision +rotate_stream: ones: '
-expect_status 0 "$K3C" diff c.k3pack r.k3pack
-expect_line out '^config: rotation seed: none \| 3$'
-expect_status 0 "$K3C" compile "$nano" -o s.k3pack --rotate --rotate-seed 3 --trunk int8 --head int8 --quiet --threads 1
-cmp r.k3pack s.k3pack || fail "two rotated compiles differ"
-expect_status 2 "$K3C" compile "$nano" -o s.k3pack --rotate-seed 3
-expect_status 0 "$K3C" synth linear --preset kimi-linear-nano --quiet
-expect_status 1 "$K3C" compile linear -o s.k3pack --rotate --quiet
-expect_one_line err 'rotate_stream: the routed experts of this model read the stream itself'
-
 expect_status 0 "$K3C" compile "$nano" --stop-after census --quiet
 expect_line out '^census: trunk tensors: 210$'
 expect_status 0 "$K3C" census "$nano"
