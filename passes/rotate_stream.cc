@@ -204,10 +204,10 @@ class StreamRotation {
     context_.record("rotated tensors", static_cast<double>(rotated_));
     context_.record("folded norms", static_cast<double>(folded_));
     const TernaryTrunkOptions& formats = context_.options.ternary_trunk;
-    std::string kept = "embedding, router and small projections";
-    if (formats.trunk == Precision::kSource) kept = "embedding and trunk";
-    if (formats.head == Precision::kSource) kept += ", and the head,";
-    context_.note("rotated: " + kept + " are stored as f32, because bf16 would round them again");
+    std::string kept = formats.trunk == Precision::kSource ? "embedding, trunk"
+                                                           : "embedding, router, small projections";
+    if (formats.head == Precision::kSource) kept += ", head";
+    context_.note("rotated, and stored as f32, because bf16 would round them again: " + kept);
   }
 
   Model& model_;

@@ -4,7 +4,7 @@ source "$(dirname "$0")/checks.sh"
 
 expect_status 0 "$K3C" compile "$nano" -o plain.k3pack --quiet
 expect_status 0 "$K3C" compile "$nano" -o int8.k3pack --rotate --rotate-seed 3 --trunk int8 --head int8 --quiet
-expect_line out '^note: rotated: embedding, router and small projections are stored as f32, '
+expect_line out '^note: rotated, and stored as f32, .*: embedding, router, small projections$'
 expect_line out '^embedding +f32 +1 '
 expect_status 0 "$K3C" verify int8.k3pack
 expect_status 0 python3 "$K3_SOURCE_DIR/tests/spec_reader.py" int8.k3pack
@@ -50,8 +50,10 @@ expect_one_line err 'rotate_stream: the routed experts of this model read the st
 # Logits can be compared between bases; inputs cannot.
 echo '{"text": "And it came to pass, that the king reigned in his stead."}' >tested.jsonl
 expect_status 0 "$K3C" compile "$nano" -o rotated.k3pack --rotate --quiet
-expect_status 0 "$K3EXEC" eval rotated.k3pack --against plain.k3pack --text tested.jsonl --json -q
+expect_status 0 "$K3EXEC" eval rotated.k3pack --against plain.k3pack --text tested.jsonl --receipt r.k3eval --json -q
 python3 -c 'import json; assert json.load(open("out"))["texts"][0]["kl"]["mean"] < 1e-6' || fail "rotation changed the model: $(cat out)"
+expect_status 0 "$K3C" attach rotated.k3pack r.k3eval
+expect_status 0 "$K3C" verify rotated.k3pack
 expect_status 1 "$K3EXEC" propagate rotated.k3pack --against plain.k3pack --text tested.jsonl
 expect_one_line err 'plain\.k3pack: is in another basis than rotated\.k3pack'
 
