@@ -142,7 +142,7 @@ void add_bound(const TrunkTensor& tensor, InputGrams& grams, MatrixLoss& loss) {
 StoredSolution solve(const Model& model, const TrunkTensor& tensor, uint64_t source_xxh3,
                      InputGrams& grams, SolverOptions options, Progress& progress) {
   const int64_t row_bytes = tensor.shape[1] * dtype_bytes(tensor.dtype);
-  // The solver asks for ascending rows on every thread by itself.
+  // A reader keeps what it made last, so each thread has its own and asks it for ascending rows.
   tbb::enumerable_thread_specific<WeightRows> readers([&] { return WeightRows(model, tensor); });
   SolveInput input;
   input.rows = tensor.shape[0];
