@@ -56,8 +56,8 @@ enum class ExpertLayout : uint8_t {
 };
 
 struct RotateStreamOptions {
-  // Off: a rotated pack costs online work and, where precision is kept, bytes; rounding and solving
-  // must gain more than that.
+  // Off: it costs online work and, where precision is kept, bytes. Layers with outlier channels win
+  // a quarter of their error by it, nano's hardly anything.
   bool rotate = false;
   uint64_t seed = 0;  // of the signs; any is as good as another
 };
