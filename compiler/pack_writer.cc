@@ -97,18 +97,16 @@ PackWriter::PackWriter(const std::string& path, Resume resume)
     }
     ::unlink(unfinished_path_.c_str());
   }
-  if (!continues_) descriptor = create_locked(unfinished_path_);
-  file_ = std::make_unique<OutputFile>(descriptor, unfinished_path_);
-  try {
-    signal_ending_ = stays_
-                         ? std::make_unique<SignalEnding>(
-                               std::vector<std::string>{},
-                               "k3c: interrupted; --resume goes on with " + unfinished_path_ + "\n")
-                         : std::make_unique<SignalEnding>(
-                               std::vector<std::string>{unfinished_path_, journal_path_});
-  } catch (...) {
-    remove_unfinished();
-    throw;
+  if (continues_) file_ = std::make_unique<OutputFile>(descriptor, unfinished_path_);
+  // Before there is a file, so that no signal finds one that nobody would remove.
+  signal_ending_ = stays_
+                       ? std::make_unique<SignalEnding>(
+                             std::vector<std::string>{},
+                             "k3c: interrupted; --resume goes on with " + unfinished_path_ + "\n")
+                       : std::make_unique<SignalEnding>(
+                             std::vector<std::string>{unfinished_path_, journal_path_});
+  if (!continues_) {
+    file_ = std::make_unique<OutputFile>(create_locked(unfinished_path_), unfinished_path_);
   }
 }
 
