@@ -27,6 +27,7 @@ FENCES = {
     r"pcre2\.h": r"runtime/pre_tokenizer\.cc",
     r"hwy/": r"kernels/.*|tests/kernels/.*",
     r"simdjson\.h": r"(schema|compiler|runtime)/.*\.cc|tests/.*",
+    r"cuda_runtime(_api)?\.h": r"(kernels|runtime)/.*cuda.*|tests/(gpu|emulated_gpu)/.*",
     r"tbb/": r"(passes|compiler|runtime)/.*|kernels/.*_cpu\.cc|kernels/parallel\.h|tests/.*",
 }
 
