@@ -6,6 +6,7 @@
 #include <memory>
 #include <sstream>
 
+#include "runtime/comparable_packs.h"
 #include "runtime/text_input.h"
 #include "schema/error.h"
 #include "schema/hash.h"
@@ -13,30 +14,6 @@
 
 namespace k3 {
 namespace {
-
-EvalText tokenized(const TextFile& file, const Tokenizer& tokenizer) {
-  EvalText text{.name = file.name, .xxh3 = file.xxh3, .documents = {}};
-  for (const std::string& document : file.documents) {
-    std::vector<int32_t>& ids = text.documents.emplace_back();
-    if (tokenizer.adds_bos()) ids.push_back(tokenizer.bos_id());
-    const std::vector<int32_t> encoded = tokenizer.encode(document);
-    ids.insert(ids.end(), encoded.begin(), encoded.end());
-  }
-  return text;
-}
-
-// Two packs can be compared when the same ids mean the same text and the routing is by the same
-// experts.
-void check_comparable(const PackReader& pack, const PackReader& other) {
-  if (pack.side_file("tiktoken.model") != other.side_file("tiktoken.model") ||
-      pack.config().vocab_size != other.config().vocab_size) {
-    throw Error(other.path(), ": has another vocabulary than ", pack.path());
-  }
-  if (pack.config().layers != other.config().layers ||
-      pack.config().experts_per_token != other.config().experts_per_token) {
-    throw Error(other.path(), ": has other layers than ", pack.path());
-  }
-}
 
 // The mean over all positions of all texts.
 double mean_kl(const std::vector<EvalResult>& results) {
@@ -164,7 +141,8 @@ void eval(const EvalCommandOptions& options, std::ostream& out, std::ostream& pr
 
   std::vector<EvalResult> results;
   for (const std::string& path : options.text_paths) {
-    const EvalText text = tokenized(read_text(path), model.tokenizer());
+    const TextFile file = read_text(path);
+    const EvalText text{file.name, file.xxh3, tokenize_documents(file, model.tokenizer())};
     results.push_back(evaluate(model.forward(), other ? &other->forward() : nullptr, text,
                                options.eval, [&](int64_t positions) {
                                  if (options.quiet) return;

@@ -51,4 +51,16 @@ TextFile read_text(const std::string& path) {
   return text;
 }
 
+std::vector<std::vector<int32_t>> tokenize_documents(const TextFile& file,
+                                                     const Tokenizer& tokenizer) {
+  std::vector<std::vector<int32_t>> documents;
+  for (const std::string& document : file.documents) {
+    std::vector<int32_t>& ids = documents.emplace_back();
+    if (tokenizer.adds_bos()) ids.push_back(tokenizer.bos_id());
+    const std::vector<int32_t> encoded = tokenizer.encode(document);
+    ids.insert(ids.end(), encoded.begin(), encoded.end());
+  }
+  return documents;
+}
+
 }  // namespace k3

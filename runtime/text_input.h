@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/tokenizer.h"
+
 namespace k3 {
 
 struct TextFile {
@@ -17,5 +19,10 @@ struct TextFile {
 // file is one document. Throws Error naming file and line for what is not such an object, and for a
 // file without any text.
 TextFile read_text(const std::string& path);
+
+// Each document's token ids, opened by the beginning-of-sequence token if the tokenizer asks for
+// one.
+std::vector<std::vector<int32_t>> tokenize_documents(const TextFile& file,
+                                                     const Tokenizer& tokenizer);
 
 }  // namespace k3

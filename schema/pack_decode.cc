@@ -1,5 +1,6 @@
 #include "schema/pack_decode.h"
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -83,6 +84,15 @@ class IndexDecoder {
   }
 
   Extent retired(const pack::Extent& from) const { return extent(from, "retired index", ""); }
+
+  // FlatBuffers' verifier checks that a vector's count is aligned, not that its elements are.
+  template <class Vector>
+  const Vector& aligned(const Vector& vector, std::string_view what) const {
+    if (vector.size() > 0 && reinterpret_cast<uintptr_t>(vector.Data()) % alignof(int64_t) != 0) {
+      throw Error(path_, ": index has ", what, " that do not lie on an 8-byte boundary");
+    }
+    return vector;
+  }
 
  private:
   std::string checked_text(const flatbuffers::String& from, std::string_view allowed) const {
@@ -181,7 +191,8 @@ class IndexDecoder {
       throw Error(path_, ": tensor ", to.name, ": has ", from.shape()->size(),
                   " dimensions, at most ", Shape::kMaxRank, " are known");
     }
-    to.shape = Shape(std::span(from.shape()->data(), from.shape()->size()));
+    const auto& shape = aligned(*from.shape(), "dimensions");
+    to.shape = Shape(std::span(shape.data(), shape.size()));
     to.extent = extent(*from.extent(), "tensor ", to.name);
     return to;
   }
@@ -195,7 +206,7 @@ class IndexDecoder {
     to.source_experts = from.source_experts();
     to.fixed_point = from.fixed_point();
     to.experts.reserve(from.experts()->size());
-    for (const pack::Expert* expert : *from.experts()) {
+    for (const pack::Expert* expert : aligned(*from.experts(), "experts")) {
       if (expert->cold() > 1) {
         throw Error(path_, ": expert ", expert->source_id(), " of layer ", to.layer, ": cold is ",
                     static_cast<int>(expert->cold()), ", expected 0 or 1");
@@ -237,7 +248,7 @@ DecodedIndex decode_index(std::span<const std::byte> bytes, const std::string& p
     decoded.index.receipts.push_back(
         {decoder.name(*receipt->kind()), receipt->payload_xxh3(), decoder.text(*receipt->text())});
   }
-  for (const pack::Extent* retired : *root.retired()) {
+  for (const pack::Extent* retired : decoder.aligned(*root.retired(), "retired extents")) {
     decoded.index.retired.push_back(decoder.retired(*retired));
   }
   return decoded;

@@ -247,6 +247,9 @@ class SafetensorsParser {
 int64_t safetensors_header_bytes(const std::string& path,
                                  std::span<const std::byte, kSafetensorsPrefixBytes> prefix,
                                  int64_t file_bytes) {
+  if (file_bytes < kSafetensorsPrefixBytes) {
+    throw Error(path, ": has ", file_bytes, " bytes, a safetensors file has at least 10");
+  }
   uint64_t length = 0;
   for (size_t i = prefix.size(); i-- > 0;)
     length = length << 8 | std::to_integer<uint64_t>(prefix[i]);
@@ -270,12 +273,9 @@ SafetensorsHeader parse_safetensors_header(const std::string& path, std::string_
 }
 
 SafetensorsHeader read_safetensors_header(const File& file) {
-  if (file.size_bytes() < kSafetensorsPrefixBytes) {
-    throw Error(file.path(), ": has ", file.size_bytes(),
-                " bytes, a safetensors file has at least 10");
-  }
   std::array<std::byte, kSafetensorsPrefixBytes> prefix{};
-  file.read_at(0, prefix);
+  const auto present = std::min(file.size_bytes(), kSafetensorsPrefixBytes);
+  file.read_at(0, std::span(prefix).first(static_cast<size_t>(present)));
   const int64_t bytes = safetensors_header_bytes(file.path(), prefix, file.size_bytes());
   std::string json(static_cast<size_t>(bytes), '\0');
   file.read_at(kSafetensorsPrefixBytes, std::as_writable_bytes(std::span(json)));

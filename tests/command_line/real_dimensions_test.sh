@@ -1,8 +1,8 @@
 # Layers of Kimi K3's own widths, made, compiled and run: a KDA layer with its dense FFN and an MLA layer with experts,
-# finite, in the memory that --dry-run predicts. Takes 8 GB of disk and 4 GB of memory.
+# finite, in the memory that --dry-run predicts. Takes 10 GB of disk and 5 GB of memory.
 source "$(dirname "$0")/checks.sh"
 
-expect_status 0 "$K3C" synth wide --preset k3 --layer-map kM --experts 16 --vocab 1024 --quiet
+expect_status 0 "$K3C" synth wide --preset k3 --layer-map kM --experts 64 --vocab 1024 --quiet
 expect_status 0 "$K3C" compile wide --dry-run --json --quiet
 cp out predicted
 expect_status 0 "$K3C" compile wide -o wide.k3pack --quiet
