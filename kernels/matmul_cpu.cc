@@ -21,7 +21,7 @@ constexpr int64_t kBlockRows = 16;
 
 // y[:, row_begin..row_end) for at most kBlockRows rows.
 void multiply_block(const MatrixView& weights, int64_t row_begin, int64_t row_end,
-                    std::span<const ActivationVector* const> vectors, float* y) {
+                    std::span<const PreparedVector* const> vectors, float* y) {
   const int64_t rows = row_end - row_begin;
   std::array<double, kTileTokens * kBlockRows> sums;
   const auto tokens = static_cast<int64_t>(vectors.size());
@@ -47,8 +47,8 @@ void matmul(const MatrixView& weights, const float* x, int64_t tokens, float* y)
   parallel_ranges(tokens, cols, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) batch.set(t, x + t * cols, cols);
   });
-  std::vector<const ActivationVector*> vectors;
-  for (const ActivationVector& vector : batch.vectors()) vectors.push_back(&vector);
+  std::vector<const PreparedVector*> vectors;
+  for (const PreparedVector& vector : batch.vectors()) vectors.push_back(&vector);
 
   // Eight multiply-adds or so make one of parallel_ranges' steps.
   parallel_ranges(weights.rows, tokens * cols / 8, [&](int64_t begin, int64_t end) {

@@ -41,12 +41,12 @@ struct Batch {
 // Calls body(slots, vectors) for the group's slots in tiles, with vector_of(slot) beside each.
 template <class VectorOf, class Body>
 void for_each_tile(const ExpertVisits& group, const VectorOf& vector_of, const Body& body) {
-  std::array<const ActivationVector*, kTileVisits> vectors{};
+  std::array<const PreparedVector*, kTileVisits> vectors{};
   const std::span<const int64_t> slots = group.slots;
   for (size_t begin = 0; begin < slots.size(); begin += kTileVisits) {
     const auto tile = slots.subspan(begin, std::min<size_t>(kTileVisits, slots.size() - begin));
     for (size_t v = 0; v < tile.size(); ++v) vectors[v] = &vector_of(tile[v]);
-    body(tile, std::span<const ActivationVector* const>(vectors.data(), tile.size()));
+    body(tile, std::span<const PreparedVector* const>(vectors.data(), tile.size()));
   }
 }
 
@@ -60,8 +60,8 @@ void compute_hidden_band(Batch& batch, const ExpertVisits& group, int64_t band) 
   std::array<float, kBandInner> gate;
   std::array<float, kBandInner> up;
   for_each_tile(
-      group, [&](int64_t slot) -> const ActivationVector& { return batch.latents[slot / batch.k]; },
-      [&](std::span<const int64_t> slots, std::span<const ActivationVector* const> z) {
+      group, [&](int64_t slot) -> const PreparedVector& { return batch.latents[slot / batch.k]; },
+      [&](std::span<const int64_t> slots, std::span<const PreparedVector* const> z) {
         row_sums(w1, 0, width, z, gate_sums.data());
         row_sums(w3, 0, width, z, up_sums.data());
         for (size_t v = 0; v < slots.size(); ++v) {
@@ -91,10 +91,10 @@ void compute_outputs(const Batch& batch, int64_t tokens, int64_t begin, int64_t 
       const MatrixView w2 = view_expert_part(shape, *group.expert, band, ExpertMatrix::kW2);
       for_each_tile(
           group,
-          [&](int64_t slot) -> const ActivationVector& {
+          [&](int64_t slot) -> const PreparedVector& {
             return batch.hidden_parts[batch.part_index(slot, band)];
           },
-          [&](std::span<const int64_t> slots, std::span<const ActivationVector* const> h) {
+          [&](std::span<const int64_t> slots, std::span<const PreparedVector* const> h) {
             row_sums(w2, begin, end, h, row_sums_of_tile.data());
             for (size_t v = 0; v < slots.size(); ++v) {
               const int64_t token = slots[v] / batch.k;

@@ -9,13 +9,23 @@
 #include <iostream>
 #include <memory>
 
+#include "kernels/instruction_set.h"
 #include "runtime/bench.h"
+#include "runtime/bench_kernels.h"
 #include "runtime/eval.h"
 #include "runtime/run.h"
 #include "schema/error.h"
 
 namespace k3 {
 namespace {
+
+std::string list_instruction_sets() {
+  std::string names;
+  for (const std::string& name : instruction_sets()) {
+    names.append(names.empty() ? "" : ", ").append(name);
+  }
+  return names;
+}
 
 // A sub-command: `add` declares its flags on `app` and returns what runs it.
 struct SubCommand {
@@ -24,8 +34,9 @@ struct SubCommand {
   std::function<void()> (*add)(CLI::App& app);
 };
 
-void add_load_flags(CLI::App& app, LoadOptions& load) {
-  app.add_option("pack", load.pack_path, "The .k3pack to run")->required();
+// Returns the option of the pack.
+CLI::Option* add_load_flags(CLI::App& app, LoadOptions& load) {
+  CLI::Option* pack = app.add_option("pack", load.pack_path, "The .k3pack to run")->required();
   app.add_option("--backend", load.backend,
                  "cpu: the exact numerics, the same bits on every machine and at any thread count; "
                  "reference: float activations and double sums, slow, for comparison")
@@ -37,6 +48,7 @@ void add_load_flags(CLI::App& app, LoadOptions& load) {
   app.add_option("--expert-cache-gb", load.expert_cache_gb,
                  "Memory for routed experts, in 10^9 bytes (default: nine tenths of what is free)");
   app.add_flag("!--no-verify", load.verify, "Do not check the hashes of what is read");
+  return pack;
 }
 
 std::vector<int32_t> parse_ids(const std::string& text) {
@@ -130,7 +142,15 @@ std::function<void()> add_eval(CLI::App& app) {
 
 std::function<void()> add_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
-  add_load_flags(app, options->load);
+  auto kernels = std::make_shared<BenchKernelsOptions>();
+  auto is_kernels = std::make_shared<bool>(false);
+  CLI::Option* pack = add_load_flags(app, options->load)->required(false);
+  CLI::Option* flag = app.add_flag("--kernels", *is_kernels,
+                                   "Measure each kernel on K3's shapes instead of a pack's model");
+  app.add_option("--only", kernels->benchmark.only,
+                 "With --kernels: those whose operation and format contain this text")
+      ->needs(flag);
+  pack->excludes(flag);
   app.add_option("--prompt-tokens", options->benchmark.prompt_tokens, "Tokens of the prefill")
       ->capture_default_str();
   app.add_option("--new-tokens", options->benchmark.new_tokens, "Tokens decoded one by one")
@@ -138,7 +158,16 @@ std::function<void()> add_bench(CLI::App& app) {
   app.add_option("--rounds", options->benchmark.rounds, "Measured rounds, after one of warming up")
       ->capture_default_str();
   app.add_flag("--json", options->json, "Write the result as JSON");
-  return [options] { bench(*options, std::cout); };
+  return [options, kernels, is_kernels] {
+    if (*is_kernels) {
+      kernels->backend = options->load.backend;
+      kernels->json = options->json;
+      bench_kernels(*kernels, std::cout);
+      return;
+    }
+    if (options->load.pack_path.empty()) throw Error("bench needs a pack, or --kernels");
+    bench(*options, std::cout);
+  };
 }
 
 constexpr std::array<SubCommand, 3> kSubCommands = {{
@@ -157,6 +186,11 @@ int run_command_line(int argc, char** argv) {
   app.add_option("--threads", threads,
                  "Threads to compute with (default: all cores); changes no result")
       ->check(CLI::Range(1, 4096));
+  std::string isa;
+  app.add_option("--isa", isa,
+                 "Instruction set for the cpu backend (default: the best one here); changes no "
+                 "result. Here: " +
+                     list_instruction_sets());
   app.fallthrough();
   std::function<void()> chosen;
   for (const SubCommand& command : kSubCommands) {
@@ -174,6 +208,7 @@ int run_command_line(int argc, char** argv) {
     limit = std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism,
                                                   static_cast<size_t>(threads));
   }
+  if (!isa.empty()) force_instruction_set(isa);
   chosen();
   return 0;
 }

@@ -11,7 +11,7 @@ namespace k3 {
 // The instruction sets of this machine that kernels may be compiled for, the portable code first.
 inline std::vector<int64_t> testable_targets() {
   std::vector<int64_t> targets = {HWY_SCALAR};
-  for (const int64_t target : {HWY_NEON, HWY_SSE4, HWY_AVX2, HWY_AVX3}) {
+  for (const int64_t target : {HWY_NEON, HWY_SSE4, HWY_AVX2, HWY_AVX3, HWY_AVX3_DL}) {
     if ((hwy::SupportedTargets() & target) != 0) targets.push_back(target);
   }
   return targets;

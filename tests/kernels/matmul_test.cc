@@ -13,6 +13,7 @@
 
 #include "kernels/embedding.h"
 #include "tests/kernels/bit_equality.h"
+#include "tests/kernels/decoded_weight.h"
 #include "tests/kernels/forced_target.h"
 #include "tests/kernels/random_matrix.h"
 
@@ -45,41 +46,6 @@ void exact_matmul(const MatrixView& weights, const float* x, int64_t tokens, flo
   }
 }
 
-// The trit of an input by the definition: the byte is the least fraction of 256ths that is not
-// below v / 243, and v's base-3 digits are trit + 1.
-int trit_at(const std::byte* row, int64_t c) {
-  const int byte = std::to_integer<int>(row[c / 160 * 32 + c % 32]);
-  int v = 0;
-  while ((v + 1) * 256 <= byte * 243) ++v;
-  for (int64_t place = c % 160 / 32; place < 4; ++place) v /= 3;
-  return v % 3 - 1;
-}
-
-// One element of a matrix, looked up by its own path.
-double weight_at(const MatrixView& w, int64_t r, int64_t c) {
-  const std::byte* row = w.codes + r * w.row_stride_bytes;
-  const uint8_t* scales = w.scales + r * w.scales_per_row;
-  switch (w.format) {
-    case Format::kF32:
-      return static_cast<double>(reinterpret_cast<const float*>(row)[c]);
-    case Format::kBf16:
-      return static_cast<double>(decode_bf16(reinterpret_cast<const uint16_t*>(row)[c]));
-    case Format::kInt8:
-      return decode_int8(reinterpret_cast<const int8_t*>(row)[c], scales[c / 160], w.row_scales[r]);
-    case Format::kTernary:
-      return static_cast<double>(w.row_scales[r]) * (scales[c / 160] * trit_at(row, c));
-    case Format::kTernary2: {
-      const std::byte* second = w.second_codes + r * w.row_stride_bytes;
-      return static_cast<double>(w.row_scales[r]) *
-             (scales[c / 160] * (3 * trit_at(row, c) + trit_at(second, c)));
-    }
-    case Format::kMxfp4:
-      return static_cast<double>(
-          decode_mxfp4(mxfp4_code_at(reinterpret_cast<const uint8_t*>(row), c), scales[c / 32]));
-  }
-  return 0;
-}
-
 // The sums that matmul.h's bound is made of, for one output.
 struct Sums {
   long double exact = 0;
@@ -90,7 +56,7 @@ struct Sums {
 Sums sum_slowly(const MatrixView& weights, int64_t row, const float* x) {
   Sums sums;
   for (int64_t c = 0; c < weights.cols; ++c) {
-    const double w = weight_at(weights, row, c);
+    const double w = decoded_weight(weights, row, c);
     sums.exact += static_cast<long double>(w) * static_cast<long double>(x[c]);
     sums.products += std::fabs(w * static_cast<double>(x[c]));
     sums.weights += std::fabs(w);
@@ -161,7 +127,7 @@ TEST(MatmulExact, StaysWithinItsBoundOfReference) {
 
 TEST(MatmulExact, Int8MultipliesTheBlockByItsMultiplierAndTheRowByItsScale) {
   const Blocks160 place{Format::kInt8, 1, 161};
-  AlignedBytes bytes(place.extent_bytes());
+  ZeroedBytes bytes(place.extent_bytes());
   bytes.data()[0] = std::byte{3};
   bytes.data()[160] = std::byte{251};  // -5
   bytes.data()[place.multiplier_offset(0, 0)] = std::byte{7};
@@ -178,7 +144,7 @@ TEST(MatmulExact, Int8MultipliesTheBlockByItsMultiplierAndTheRowByItsScale) {
 
 TEST(MatmulExact, Ternary2WeighsTheFirstPlaneThreefold) {
   const Blocks160 place{Format::kTernary2, 1, 161};
-  AlignedBytes bytes(place.extent_bytes());
+  ZeroedBytes bytes(place.extent_bytes());
   std::fill_n(bytes.data(), place.multipliers_offset(), std::byte{kFiveZeroTrits});
   // Input 33 is the second trit of byte 1, input 160 the first of byte 32.
   bytes.data()[1] = std::byte{encode_five_trits(121 + 27)};
@@ -204,7 +170,7 @@ TEST(MatmulExact, Ternary2WeighsTheFirstPlaneThreefold) {
 }
 
 TEST(MatmulExact, Mxfp4ReadsTheEvenInputFromTheLowNibble) {
-  AlignedBytes bytes(64);
+  ZeroedBytes bytes(64);
   bytes.data()[0] = std::byte{0xF2};      // input 0: code 2 = 1, input 1: code 15 = -6
   bytes.data()[16] = std::byte{127 + 3};  // scale 2^3
   const MatrixView view{.format = Format::kMxfp4,
@@ -302,7 +268,7 @@ TEST(MatmulCpu, HasTheExactBitsWhereEveryCodeAndActivationIsExtreme) {
   // The largest sums an int8 row can have, -128 (not a code of ours) included.
   const int64_t cols = 33792;
   const Blocks160 place{Format::kInt8, 1, cols};
-  AlignedBytes bytes(place.extent_bytes());
+  ZeroedBytes bytes(place.extent_bytes());
   for (const int code : {127, -127, -128}) {
     std::fill_n(bytes.data(), cols, static_cast<std::byte>(code));
     std::fill_n(bytes.data() + place.multipliers_offset(), place.blocks_per_row(), std::byte{255});
@@ -324,7 +290,7 @@ TEST(MatmulCpu, HasTheExactBitsWhereEveryTritAndActivationIsExtreme) {
   const int64_t cols = 33792;
   for (const Format format : {Format::kTernary, Format::kTernary2}) {
     const Blocks160 place{format, 1, cols};
-    AlignedBytes bytes(place.extent_bytes());
+    ZeroedBytes bytes(place.extent_bytes());
     std::fill_n(bytes.data() + place.multipliers_offset(), place.blocks_per_row(), std::byte{255});
     const float scale = 1.0F;
     std::memcpy(bytes.data() + place.row_scale_offset(0), &scale, 4);

@@ -27,11 +27,11 @@ inline int64_t random_below(Random& random, int64_t end) {
   return static_cast<int64_t>(random() % static_cast<uint64_t>(end));
 }
 
-// Bytes that start on a 64-byte boundary, as extents do.
-class AlignedBytes {
+// Zeros that start on a 64-byte boundary, as extents do.
+class ZeroedBytes {
  public:
-  AlignedBytes() = default;
-  explicit AlignedBytes(int64_t bytes) : lines_(static_cast<size_t>(divide_up(bytes, 64))) {}
+  ZeroedBytes() = default;
+  explicit ZeroedBytes(int64_t bytes) : lines_(static_cast<size_t>(divide_up(bytes, 64))) {}
   std::byte* data() { return reinterpret_cast<std::byte*>(lines_.data()); }
   const std::byte* data() const { return reinterpret_cast<const std::byte*>(lines_.data()); }
 
@@ -67,13 +67,13 @@ inline float random_weight(Random& random) {
 
 // A matrix and the bytes it views.
 struct RandomMatrix {
-  AlignedBytes bytes;
+  ZeroedBytes bytes;
   MatrixView view;
 
   RandomMatrix(Random& random, Format format, int64_t rows, int64_t cols) {
     if (format == Format::kMxfp4) {
       const int64_t groups = rows * cols / kMxfp4GroupInputs;
-      bytes = AlignedBytes(groups * 17);
+      bytes = ZeroedBytes(groups * 17);
       std::byte* scales = bytes.data() + groups * 16;
       view = {.format = format,
               .rows = rows,
@@ -88,13 +88,13 @@ struct RandomMatrix {
     }
     if (lies_in_blocks160(format)) {
       const Blocks160 place{format, rows, cols};
-      bytes = AlignedBytes(place.extent_bytes());
+      bytes = ZeroedBytes(place.extent_bytes());
       view = view_matrix(format, rows, cols, bytes.data());
       set_codes(random, place);
       set_scales(random, place);
       return;
     }
-    bytes = AlignedBytes(rows * packed_row_bytes(format, cols));
+    bytes = ZeroedBytes(rows * packed_row_bytes(format, cols));
     view = view_matrix(format, rows, cols, bytes.data());
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < cols; ++c) set_random(random, r, c);

@@ -25,7 +25,7 @@ constexpr int32_t kFixedPoint = 30;
 // A bank of random experts and a batch that visits them.
 struct Bank {
   RoutedExpertsShape shape;
-  std::vector<AlignedBytes> extents;
+  std::vector<ZeroedBytes> extents;
   std::vector<ExpertWeights> experts;
 
   Bank(Random& random, Format format, int64_t latent, int64_t inner, int64_t count)

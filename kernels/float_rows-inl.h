@@ -1,0 +1,135 @@
+// Rows of bf16 and f32 against float activations, in the lane order of lane_sum.h.
+//
+// Products are exact in double, so MulAdd may fuse (AVX2, AVX-512, NEON) or not (SSE4). The cost is
+// in making doubles: activations are widened once for all rows, and two rows share their loads.
+// bf16 lies two to a 32-bit word, whose upper half is a float as it stands and whose lower half is
+// one after a shift, so words give a vector of odd and a vector of even inputs without a shuffle;
+// the activations are arranged to match, and lanes are put back in order at the end of the row.
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "kernels/lane_sum.h"
+#include "schema/formats/bf16.h"
+
+#if defined(K3_KERNELS_FLOAT_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef K3_KERNELS_FLOAT_ROWS_INL_H_
+#undef K3_KERNELS_FLOAT_ROWS_INL_H_
+#else
+#define K3_KERNELS_FLOAT_ROWS_INL_H_
+#endif
+
+#include "kernels/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace k3::cpu::HWY_NAMESPACE {
+namespace {
+
+#if HWY_TARGET != HWY_SCALAR
+
+using DF64 = hn::CappedTag<double, 8>;
+using VF64 = hn::Vec<DF64>;
+using DF32 = hn::Rebind<float, DF64>;
+constexpr size_t kDoubles = hn::MaxLanes(DF64());
+constexpr size_t kLaneVectors = kLanes / kDoubles;
+
+// For each format, a unit is two vectors of doubles: load gives both of a unit of weights, and
+// input_of(i) is the input of a unit that lies on place i of the two.
+struct F32Weights {
+  using Weight = float;
+  static size_t input_of(size_t place) { return place; }
+  static double one(float weight) { return static_cast<double>(weight); }
+  static HWY_INLINE void load(const float* w, VF64& first, VF64& second) {
+    first = hn::PromoteTo(DF64(), hn::LoadU(DF32(), w));
+    second = hn::PromoteTo(DF64(), hn::LoadU(DF32(), w + kDoubles));
+  }
+};
+
+struct Bf16Weights {
+  using Weight = uint16_t;
+  static size_t input_of(size_t place) {
+    return place < kDoubles ? 2 * place + 1 : 2 * (place - kDoubles);
+  }
+  static double one(uint16_t weight) { return static_cast<double>(decode_bf16(weight)); }
+  static HWY_INLINE void load(const uint16_t* w, VF64& first, VF64& second) {
+    const hn::Rebind<uint32_t, DF64> du32;
+    const hn::Repartition<uint16_t, decltype(du32)> du16;
+    const auto words = hn::BitCast(du32, hn::LoadU(du16, w));
+    const auto odd = hn::And(words, hn::Set(du32, 0xffff0000U));
+    const auto even = hn::ShiftLeft<16>(words);
+    first = hn::PromoteTo(DF64(), hn::BitCast(DF32(), odd));
+    second = hn::PromoteTo(DF64(), hn::BitCast(DF32(), even));
+  }
+};
+
+// The whole units of kLanes inputs of x, as doubles; what is left over is read as floats.
+template <class Weights>
+void arrange_floats(const float* x, int64_t cols, double* arranged) {
+  const int64_t whole = cols / kLanes * kLanes;
+  for (int64_t begin = 0; begin < whole; begin += 2 * static_cast<int64_t>(kDoubles)) {
+    for (size_t place = 0; place < 2 * kDoubles; ++place) {
+      arranged[static_cast<size_t>(begin) + place] =
+          static_cast<double>(x[static_cast<size_t>(begin) + Weights::input_of(place)]);
+    }
+  }
+}
+
+// kRows rows, stride_bytes apart, against kTile vectors: sums[t * sums_stride + row].
+template <class Weights, size_t kRows, size_t kTile>
+void sum_float_rows(const std::byte* row, int64_t stride_bytes, int64_t cols,
+                    const double* const* x, const float* const* values, double* sums,
+                    int64_t sums_stride) {
+  const typename Weights::Weight* w[kRows];
+  for (size_t r = 0; r < kRows; ++r) {
+    w[r] = reinterpret_cast<const typename Weights::Weight*>(row + static_cast<int64_t>(r) *
+                                                                       stride_bytes);
+  }
+  VF64 lanes[kRows][kTile][kLaneVectors];
+  for (size_t r = 0; r < kRows; ++r) {
+    for (size_t t = 0; t < kTile; ++t) {
+      for (size_t v = 0; v < kLaneVectors; ++v) lanes[r][t][v] = hn::Zero(DF64());
+    }
+  }
+  int64_t c = 0;
+  for (; c + kLanes <= cols; c += kLanes) {
+    for (size_t v = 0; v < kLaneVectors; v += 2) {
+      const size_t at = static_cast<size_t>(c) + v * kDoubles;
+      for (size_t r = 0; r < kRows; ++r) {
+        VF64 first;
+        VF64 second;
+        Weights::load(w[r] + at, first, second);
+        for (size_t t = 0; t < kTile; ++t) {
+          lanes[r][t][v] = hn::MulAdd(first, hn::LoadU(DF64(), x[t] + at), lanes[r][t][v]);
+          lanes[r][t][v + 1] =
+              hn::MulAdd(second, hn::LoadU(DF64(), x[t] + at + kDoubles), lanes[r][t][v + 1]);
+        }
+      }
+    }
+  }
+  for (size_t r = 0; r < kRows; ++r) {
+    for (size_t t = 0; t < kTile; ++t) {
+      double in_order[kLanes];
+      for (size_t v = 0; v < kLaneVectors; v += 2) {
+        double unit[2 * kDoubles];
+        hn::StoreU(lanes[r][t][v], DF64(), unit);
+        hn::StoreU(lanes[r][t][v + 1], DF64(), unit + kDoubles);
+        for (size_t place = 0; place < 2 * kDoubles; ++place) {
+          in_order[v * kDoubles + Weights::input_of(place)] = unit[place];
+        }
+      }
+      for (int64_t l = 0; c + l < cols; ++l) {
+        in_order[l] += Weights::one(w[r][c + l]) * static_cast<double>(values[t][c + l]);
+      }
+      sums[static_cast<int64_t>(t) * sums_stride + static_cast<int64_t>(r)] =
+          reduce_lanes(in_order);
+    }
+  }
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace
+}  // namespace k3::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // K3_KERNELS_FLOAT_ROWS_INL_H_
