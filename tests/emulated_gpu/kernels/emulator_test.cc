@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/warp_cuda.h"
-#include "tests/emulated_gpu/device_array.h"
+#include "tests/gpu/device_array.h"
 
 namespace k3 {
 namespace {

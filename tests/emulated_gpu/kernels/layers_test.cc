@@ -11,7 +11,7 @@
 #include "kernels/operations_cuda.h"
 #include "kernels/rms_norm.h"
 #include "kernels/short_conv.h"
-#include "tests/emulated_gpu/device_array.h"
+#include "tests/gpu/device_array.h"
 #include "tests/kernels/bit_equality.h"
 #include "tests/kernels/random_matrix.h"
 
@@ -75,8 +75,7 @@ TEST(EmbedCuda, CopiesRows) {
   Random random(2);
   for (const Format format : {Format::kBf16, Format::kF32}) {
     const RandomMatrix table(random, format, 11, 37);
-    const auto bytes = static_cast<size_t>(11 * table.view.row_stride_bytes);
-    const test::DeviceMatrix there(table.view, {table.bytes.data(), bytes});
+    const test::DeviceMatrix there(table.view);
     const std::vector<int32_t> ids = {10, 0, 3, 3};
     DeviceArray<int32_t> ids_there(ids);
     DeviceArray<float> y(ids.size() * 37);
@@ -246,8 +245,7 @@ void expect_mla_bits(Random& random, const MlaShape& shape, Format format, int64
                      int64_t tokens, bool with_nan) {
   const int64_t rows = shape.heads * (shape.content_dim + shape.v_dim);
   const RandomMatrix kv_b(random, format, rows, shape.latent);
-  const auto bytes = static_cast<size_t>(rows * kv_b.view.row_stride_bytes);
-  const test::DeviceMatrix kv_b_there(kv_b.view, {kv_b.bytes.data(), bytes});
+  const test::DeviceMatrix kv_b_there(kv_b.view);
   const int64_t positions = first + tokens;
   std::vector<float> cache = normal_floats(random, positions * shape.cache_width());
   if (with_nan) cache[static_cast<size_t>(positions * shape.cache_width() - 2)] = kNan;

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "kernels/operations_cuda.h"
-#include "tests/emulated_gpu/device_array.h"
+#include "tests/gpu/device_array.h"
+#include "tests/gpu/prepared_vectors.h"
 #include "tests/kernels/bit_equality.h"
 #include "tests/kernels/random_matrix.h"
 
@@ -40,43 +41,15 @@ std::vector<float> exact_product(const MatrixView& weights, const std::vector<fl
   return y;
 }
 
-// What the matrix's view points into.
-std::span<const std::byte> extent_of(const RandomMatrix& matrix) {
-  const MatrixView& w = matrix.view;
-  int64_t bytes = 0;
-  if (lies_in_blocks160(w.format)) {
-    bytes = Blocks160{w.format, w.rows, w.cols}.extent_bytes();
-  } else {
-    bytes = w.rows * (packed_row_bytes(w.format, w.cols) + w.scales_per_row);
-  }
-  return {matrix.bytes.data(), static_cast<size_t>(bytes)};
-}
-
 std::vector<float> product_on_gpu(const RandomMatrix& matrix, const std::vector<float>& x) {
   const MatrixView& w = matrix.view;
   const int64_t tokens = tokens_of(x, w);
-  const DeviceMatrix weights(w, extent_of(matrix));
+  const DeviceMatrix weights(w);
   DeviceArray<float> values(x);
-  DeviceArray<double> scaled(x.size());
-  const int64_t stride =
-      reads_codes(w.format) ? ActivationTiles{w.format, w.cols}.vector_bytes() : 0;
-  DeviceArray<std::byte> tiles(static_cast<size_t>(tokens * stride));
-  DeviceArray<ActivationStep> steps(static_cast<size_t>(tokens));
+  test::PreparedOnDevice prepared(w.format, values.data(), tokens, w.cols);
   DeviceArray<float> y(static_cast<size_t>(tokens * w.rows));
-  if (reads_codes(w.format)) {
-    EXPECT_EQ(cuda::quantize(w.format, values.data(), tokens, w.cols, tiles.data(), stride,
-                             steps.data(), the_stream()),
-              cudaSuccess);
-  } else {
-    EXPECT_EQ(cuda::scale_activations(values.data(), tokens * w.cols, scaled.data(), the_stream()),
-              cudaSuccess);
-  }
-  const cuda::PreparedVectors prepared{.values = values.data(),
-                                       .scaled = scaled.data(),
-                                       .tiles = tiles.data(),
-                                       .stride_bytes = stride,
-                                       .steps = steps.data()};
-  EXPECT_EQ(cuda::matmul(weights.view(), prepared, tokens, y.data(), the_stream()), cudaSuccess);
+  EXPECT_EQ(cuda::matmul(weights.view(), prepared.view(), tokens, y.data(), the_stream()),
+            cudaSuccess);
   return y.values();
 }
 
@@ -128,7 +101,7 @@ TEST(MatmulCuda, HasTheExactBitsForAnyBytesOfTernaryAndAnyScaleOfMxfp4) {
   Random random(4);
   for (const Format format : {Format::kTernary, Format::kTernary2, Format::kMxfp4}) {
     RandomMatrix matrix(random, format, 9, 320);
-    const auto bytes = static_cast<int64_t>(extent_of(matrix).size());
+    const auto bytes = static_cast<int64_t>(test::extent_of(matrix.view).size());
     const int64_t end =
         format == Format::kMxfp4 ? bytes : Blocks160{format, 9, 320}.row_scales_offset();
     for (int64_t i = 0; i < end; ++i) matrix.bytes.data()[i] = static_cast<std::byte>(random());
@@ -194,7 +167,7 @@ TEST(AuditMatmul, IsTheProductInDouble) {
     for (const int64_t cols : {33, 320, 7168}) {
       if (format == Format::kMxfp4 && cols % 32 != 0) continue;
       const RandomMatrix matrix(random, format, 5, cols);
-      const DeviceMatrix weights(matrix.view, extent_of(matrix));
+      const DeviceMatrix weights(matrix.view);
       const std::vector<float> x = random_activations(random, 7, cols);
       DeviceArray<float> values(x);
       DeviceArray<float> y(static_cast<size_t>(7 * 5));
