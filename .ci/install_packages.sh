@@ -9,6 +9,7 @@ packages=(
   libxxhash-dev libzstd-dev                                 # hashes; side files
   libtbb-dev libcli11-dev libsimdjson-dev                   # parallel loops; flags; JSON
   libhwy-dev libpcre2-dev                                   # SIMD; the tokenizer's pattern
+  libeigen3-dev                                             # eigenvalues of the solver's bound
   libcurl4-openssl-dev ca-certificates                      # headers of a remote checkpoint
   libgtest-dev                                              # tests
 )

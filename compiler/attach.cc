@@ -17,13 +17,13 @@
 #include <set>
 #include <string_view>
 
-#include "compiler/output_file.h"
 #include "compiler/pack_encode.h"
 #include "compiler/report.h"
 #include "schema/error.h"
 #include "schema/file.h"
 #include "schema/hash.h"
 #include "schema/layout.h"
+#include "schema/output_file.h"
 #include "schema/pack_reader.h"
 
 namespace k3 {

@@ -78,14 +78,28 @@ Action setup_compile(CLI::App& app) {
                      "complete");
   app.add_option("--trunk", request->options.ternary_trunk.trunk,
                  "Format of the trunk's matrices: bf16 keeps the source's precision, int8 stores "
-                 "8.09 bits a weight, ternary2 3.27 and ternary 1.66, both by rounding without "
-                 "training. Routers, norms and low-rank gates always stay (default bf16)")
+                 "8.09 bits a weight, ternary2 3.27 and ternary 1.66: solved for --calibration, "
+                 "rounded without. Routers, norms and low-rank gates always stay (default bf16)")
       ->transform(choice_names(kTrunkPrecisions))
       ->type_name("FORMAT");
   app.add_option("--head", request->options.ternary_trunk.head,
                  "Format of lm_head: bf16 or int8 (default bf16)")
       ->transform(choice_names(kHeadPrecisions))
       ->type_name("FORMAT");
+  app.add_option("--calibration", request->options.ternary_trunk.calibration,
+                 "What the trunk's matrices read, a .k3cal file of k3exec capture: ternary and "
+                 "ternary2 are then solved for it, and the error of every matrix is measured on "
+                 "documents that the solver does not see")
+      ->type_name("FILE");
+  app.add_option("--training-steps", request->options.ternary_trunk.solver.training_steps,
+                 "Steps of straight-through training after descent, for each solved matrix; 0 "
+                 "leaves it out (default " +
+                     std::to_string(SolverOptions{}.training_steps) + ")")
+      ->check(CLI::Range(0, 100000))
+      ->type_name("N");
+  app.add_flag("--keep-work", request->keep_work,
+               "Leave OUT.work, the folder with the solved matrices: a later compile of the same "
+               "weights, calibration and options takes them from there");
   app.add_option(
          "--experts", request->options.reorder_layout.experts,
          "Layout of the experts: exact keeps their bytes as they are, compact stores half a "
@@ -143,11 +157,11 @@ Action setup_census(CLI::App& app) {
 Action setup_inspect(CLI::App& app) {
   const auto request = std::make_shared<InspectRequest>();
   app.add_option("PACK", request->pack, "The pack; only its index is read")->required();
-  CLI::Option* report =
-      app.add_option("--report", request->report,
-                     "Print one of the reports inside the pack instead: decisions, sources (text) "
-                     "or source_hashes (8 bytes each)")
-          ->type_name("NAME");
+  CLI::Option* report = app.add_option("--report", request->report,
+                                       "Print one of the reports inside the pack instead: "
+                                       "decisions, sources, trunk_errors (text) "
+                                       "or source_hashes (8 bytes each)")
+                            ->type_name("NAME");
   app.add_flag("--json", request->json, "Print the result as JSON")->excludes(report);
   return [request] {
     run_inspect(*request);

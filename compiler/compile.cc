@@ -226,7 +226,13 @@ void run_compile(const CompileRequest& request) {
 
   Model model = import_model(Checkpoint(request.checkpoint));
   check_output_apart(request.output, model);
-  PassResults results = run_pipeline(model, request.options, progress, request.stop_after);
+  std::optional<SolutionStore> solutions;
+  if (!request.options.ternary_trunk.calibration.empty() && !request.dry_run &&
+      request.stop_after.empty()) {
+    solutions.emplace(request.output + ".work");
+  }
+  const SolutionStore* const kept = solutions ? &*solutions : nullptr;
+  PassResults results = run_pipeline(model, request.options, progress, request.stop_after, kept);
   if (!request.stop_after.empty()) {
     print_plan(request, planned_index(model, results, request.options), results);
     return;
@@ -255,12 +261,14 @@ void run_compile(const CompileRequest& request) {
                         encode_items(model), writer.continues());
   writer.reserve(frame.file_bytes);
   if (writer.continues()) clear_gaps(writer, frame, index);
-  const EncodeSummary encoded = encode(model, results, writer, journal, progress, memory.workers);
+  const EncodeSummary encoded =
+      encode(model, results, writer, journal, progress, memory.workers, kept);
   report_resumed(writer, encoded, progress);
   index = planned_index(model, results, request.options);
   const IndexBytes finished = encode_whole(index);
   K3_CHECK(static_cast<int64_t>(finished.bytes.size()) == frame.index.length_bytes);
   writer.finish(frame.index.offset_bytes, finished.bytes);
+  if (solutions && !request.keep_work) solutions->remove();
   print_outcome(request, index, model, results,
                 {frame.file_bytes, memory, encoded, finished.payload_xxh3});
 }

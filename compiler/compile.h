@@ -16,6 +16,7 @@ struct CompileRequest {
   int threads = 0;                      // 0: one per core
   std::optional<int64_t> memory_bytes;  // a ceiling: fewer workers run below it
   bool resume = false;     // take up what a killed compile left, and leave it when interrupted
+  bool keep_work = false;  // leave solved matrices in OUT.work for a later compile
   bool dry_run = false;    // plan all, predict the file's size, write nothing
   std::string stop_after;  // a pass's name: print the plan as it stands then; empty: go on
   bool json = false;

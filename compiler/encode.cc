@@ -71,9 +71,11 @@ int64_t source_bytes(const Model& model) {
 
 class Encoding {
  public:
-  Encoding(Model& model, const PackWriter& writer, EncodeJournal& journal, Progress& progress)
+  Encoding(Model& model, const PackWriter& writer, EncodeJournal& journal, Progress& progress,
+           const SolutionStore* solutions)
       : model_(model),
         writer_(writer),
+        solutions_(solutions),
         journal_(journal),
         progress_(progress),
         work_(list_work(model)),
@@ -123,8 +125,9 @@ class Encoding {
     if (item.kind == WorkItem::Kind::kTrunk) {
       const TrunkTensor& tensor = model_.trunk[item.index];
       const File& shard = *model_.shards[static_cast<size_t>(tensor.source.shard)];
-      const EncodedHashes hashes = encode_trunk_tensor(
-          tensor, shard, writer_, worker.buffer, [&](int64_t bytes) { progress_.advance(bytes); });
+      const EncodedHashes hashes =
+          encode_trunk_tensor(tensor, shard, writer_, worker.buffer, solutions_,
+                              [&](int64_t bytes) { progress_.advance(bytes); });
       return {.extent_xxh3 = hashes.extent, .source_xxh3 = hashes.source};
     }
     const Bank& bank = model_.banks[item.bank];
@@ -175,6 +178,7 @@ class Encoding {
 
   Model& model_;
   const PackWriter& writer_;
+  const SolutionStore* solutions_;
   EncodeJournal& journal_;
   Progress& progress_;
   std::vector<WorkItem> work_;
@@ -220,9 +224,10 @@ int64_t encode_worker_bytes(const Model& model) {
 }
 
 EncodeSummary encode(Model& model, PassResults& results, const PackWriter& writer,
-                     EncodeJournal& journal, Progress& progress, int64_t workers) {
+                     EncodeJournal& journal, Progress& progress, int64_t workers,
+                     const SolutionStore* solutions) {
   progress.start("encode", source_bytes(model));
-  Encoding encoding(model, writer, journal, progress);
+  Encoding encoding(model, writer, journal, progress, solutions);
   const EncodeSummary summary = encoding.run(workers);
   const std::vector<double> bank_bounds = encoding.bank_bounds();
   for (size_t bank = 0; bank < model.banks.size(); ++bank) {

@@ -10,6 +10,7 @@
 #include "passes/model.h"
 #include "passes/pass_results.h"
 #include "passes/progress.h"
+#include "passes/solution_store.h"
 
 namespace k3 {
 
@@ -27,9 +28,10 @@ struct EncodeSummary {
 };
 
 // Encodes every extent of `model` and `results` at its place in `writer`, by `workers` workers, and
-// fills in the hashes, least exponents and fixed points. The bytes do not depend on the number of
-// workers, nor on what was taken over. Throws Error.
+// fills in the hashes, least exponents and fixed points. Solved tensors come from `solutions`. The
+// bytes do not depend on the number of workers, nor on what was taken over. Throws Error.
 EncodeSummary encode(Model& model, PassResults& results, const PackWriter& writer,
-                     EncodeJournal& journal, Progress& progress, int64_t workers);
+                     EncodeJournal& journal, Progress& progress, int64_t workers,
+                     const SolutionStore* solutions = nullptr);
 
 }  // namespace k3

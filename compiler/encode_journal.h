@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
-#include "compiler/output_file.h"
 #include "passes/model.h"
 #include "passes/pass_results.h"
+#include "schema/output_file.h"
 
 namespace k3 {
 

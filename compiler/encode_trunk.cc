@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "passes/planned_extent.h"
+#include "passes/ternary_extent.h"
 #include "passes/ternary_round.h"
 #include "passes/weight_rows.h"
 #include "schema/error.h"
@@ -66,15 +67,7 @@ float encode_row(Format format, std::span<const float> weights, std::span<int8_t
   }
   const float scale =
       round_ternary_row(weights, largest_ternary_code(format), codes, multipliers).row_scale;
-  if (format == Format::kTernary2) {
-    std::vector<int8_t> seconds(codes.begin(), codes.end());
-    for (size_t i = 0; i < codes.size(); ++i) {
-      codes[i] = static_cast<int8_t>(first_trit(codes[i]));
-      seconds[i] = static_cast<int8_t>(seconds[i] - 3 * codes[i]);
-    }
-    pack_trits(seconds, planes[1]);
-  }
-  pack_trits(codes, planes[0]);
+  pack_ternary_row(format, codes, planes);
   return scale;
 }
 
@@ -128,11 +121,29 @@ uint64_t encode_blocks160(const TrunkTensor& tensor, const File& shard, SourceSt
   return source_hash.digest();
 }
 
+// The extent as the work folder has it.
+EncodedHashes copy_solution(const TrunkTensor& tensor, const PackWriter& writer,
+                            const SolutionStore& solutions,
+                            const std::function<void(int64_t)>& on_read) {
+  const std::optional<StoredSolution> solution =
+      solutions.find(*tensor.solution, tensor.extent.length_bytes);
+  if (!solution) {
+    throw Error(solutions.folder(), ": the solution of tensor ", tensor.name,
+                " is gone or damaged since it was planned; compile again");
+  }
+  ExtentStream extent(writer, tensor.extent);
+  extent.write(solution->extent);
+  on_read(tensor.source.length_bytes);
+  return {extent.finish(), solution->source_xxh3};
+}
+
 }  // namespace
 
 EncodedHashes encode_trunk_tensor(const TrunkTensor& tensor, const File& shard,
                                   const PackWriter& writer, AlignedBytes& buffer,
+                                  const SolutionStore* solutions,
                                   const std::function<void(int64_t)>& on_read) {
+  if (tensor.solution) return copy_solution(tensor, writer, *solutions, on_read);
   K3_CHECK(tensor.source.length_bytes ==
            tensor.shape.elements().value_or(-1) * dtype_bytes(tensor.dtype));
   SourceStream source(shard, tensor.source, buffer, on_read);
@@ -149,6 +160,7 @@ EncodedHashes encode_trunk_tensor(const TrunkTensor& tensor, const File& shard,
 int64_t trunk_buffer_bytes(const TrunkTensor& tensor) {
   if (!lies_in_blocks160(tensor.format)) return std::min(kChunkBytes, tensor.source.length_bytes);
   const Blocks160 place{tensor.format, tensor.shape[0], tensor.shape[1]};
+  if (tensor.solution) return 2 * place.extent_bytes();  // the record and what is taken from it
   const int64_t source_row_bytes = place.cols * dtype_bytes(tensor.dtype);
   const int64_t rows = std::min(place.rows, rows_at_once(source_row_bytes));
   const int64_t tail = place.extent_bytes() - place.plane_bytes();

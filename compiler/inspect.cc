@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "compiler/loss_report.h"
 #include "compiler/quantities.h"
 #include "compiler/report.h"
 #include "schema/hash.h"
@@ -32,6 +33,7 @@ void print_text(const PackReader& pack) {
     std::cout << "report " << report.name << ": " << format_count(report.raw_bytes) << " bytes, "
               << format_count(report.extent.length_bytes) << " stored\n";
   }
+  print_losses(pack, std::cout);
   for (const PackReceipt& receipt : index.receipts) {
     std::cout << "receipt " << receipt.kind << ": " << receipt.text << '\n';
   }
@@ -124,6 +126,8 @@ void print_json(const PackReader& pack) {
   json.end_array();
   json.key("provenance");
   write_provenance(index.provenance, json);
+  json.key("trunk_errors");
+  write_losses(pack, json);
   json.key("receipts");
   json.begin_array();
   for (const PackReceipt& receipt : index.receipts) {

@@ -44,6 +44,8 @@ PackIndex planned_index(const Model& model, const PassResults& results, const Op
   }
   index.provenance.compiler = kCompilerName;
   index.provenance.options = canonical_options(options);
+  index.provenance.options.insert(index.provenance.options.end(), results.inputs.begin(),
+                                  results.inputs.end());
   index.provenance.passes = results.passes;
   for (const PlannedReport& report : results.reports) {
     index.provenance.reports.push_back({report.name, report.raw_bytes, report.extent});

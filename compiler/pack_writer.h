@@ -13,10 +13,10 @@
 #include <span>
 #include <string>
 
-#include "compiler/output_file.h"
 #include "compiler/signal_ending.h"
 #include "schema/extent.h"
 #include "schema/hash.h"
+#include "schema/output_file.h"
 
 namespace k3 {
 

@@ -14,11 +14,11 @@
 #include <span>
 #include <system_error>
 
-#include "compiler/output_file.h"
 #include "compiler/quantities.h"
 #include "compiler/synth_weights.h"
 #include "schema/error.h"
 #include "schema/little_endian.h"
+#include "schema/output_file.h"
 #include "schema/safetensors.h"
 
 namespace k3 {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "schema/error.h"
+#include "schema/kimi_k3_release.h"
 #include "schema/printable.h"
 
 namespace k3 {
@@ -60,35 +61,7 @@ std::array<SynthPreset, 6> make_presets() {
        .a_log_entries = 128,
        .context_length = 1048576,
        .has_vision = true,
-       .config = {.hidden_size = 7168,
-                  .vocab_size = 163840,
-                  .layers = layers_of("kKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKM"
-                                      "KKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMKKKMM"),
-                  .rms_norm_epsilon = 1e-5,
-                  .kda_heads = 96,
-                  .kda_head_dim = 128,
-                  .conv_kernel = 4,
-                  .decay_lower_bound = -5.0,
-                  .kda_gate_rank = {},
-                  .mla_heads = 96,
-                  .q_lora_rank = 1536,
-                  .kv_lora_rank = 512,
-                  .qk_content_dim = 128,
-                  .qk_extra_dim = 64,
-                  .v_head_dim = 128,
-                  .mla_output_gate = true,
-                  .dense_intermediate_size = 33792,
-                  .activation = Activation::kSitu,
-                  .situ_beta = 4.0,
-                  .situ_linear_beta = 25.0,
-                  .experts = 896,
-                  .experts_per_token = 16,
-                  .expert_intermediate_size = 3072,
-                  .shared_experts = 2,
-                  .latent_size = 3584,
-                  .latent_norm = true,
-                  .routed_scaling_factor = 1.0,
-                  .attention_residual_block = 12}},
+       .config = kimi_k3_release()},
       {.name = "kimi-linear",
        .summary = "Kimi-Linear-48B-A3B as released: 98 GB in 20 shards",
        .family = SynthFamily::kKimiLinear,

@@ -93,11 +93,15 @@ void assign_offsets(Model& model, PassContext& context) {
   const int64_t hash_bytes = 8 * source_hashes;
   context.results.reports = {
       compress_report(kDecisionsReport, format_decisions(context.results.decisions)),
-      compress_report(kSourcesReport, format_sources(model)),
-      {kSourceHashesReport,
-       std::vector<std::byte>(static_cast<size_t>(hash_bytes)),
-       hash_bytes,
-       {}}};
+      compress_report(kSourcesReport, format_sources(model))};
+  if (!context.results.losses.empty()) {
+    context.results.reports.push_back(
+        compress_report(kTrunkErrorsReport, format_losses(context.results.losses)));
+  }
+  context.results.reports.push_back({kSourceHashesReport,
+                                     std::vector<std::byte>(static_cast<size_t>(hash_bytes)),
+                                     hash_bytes,
+                                     {}});
   for (PlannedReport& report : context.results.reports) {
     place(report.extent, static_cast<int64_t>(report.stored.size()));
   }

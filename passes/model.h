@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,8 +42,10 @@ struct TrunkTensor {
   // The plan
   Format format = Format::kBf16;
   Layout layout = Layout::kRowMajor;
-  Extent extent;             // offset and length by assign_offsets, hash by encode
-  uint64_t source_xxh3 = 0;  // by encode
+  std::optional<uint64_t> solution;  // where its codes lie in the work folder (SolutionStore), when
+                                     // they were solved and not rounded
+  Extent extent;                     // offset and length by assign_offsets, hash by encode
+  uint64_t source_xxh3 = 0;          // by encode
 };
 
 struct Expert {

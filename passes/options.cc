@@ -21,9 +21,15 @@ std::string expert_layout_name(ExpertLayout layout) {
 }
 
 std::vector<std::pair<std::string, std::string>> canonical_options(const Options& options) {
-  return {{"trunk", precision_name(options.ternary_trunk.trunk)},
-          {"head", precision_name(options.ternary_trunk.head)},
-          {"experts", expert_layout_name(options.reorder_layout.experts)}};
+  std::vector<std::pair<std::string, std::string>> named = {
+      {"trunk", precision_name(options.ternary_trunk.trunk)},
+      {"head", precision_name(options.ternary_trunk.head)},
+      {"experts", expert_layout_name(options.reorder_layout.experts)}};
+  if (!options.ternary_trunk.calibration.empty()) {
+    const SolverOptions& solver = options.ternary_trunk.solver;
+    named.emplace_back("training steps", std::to_string(solver.training_steps));
+  }
+  return named;
 }
 
 }  // namespace k3

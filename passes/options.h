@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "passes/solver_options.h"
 #include "schema/format.h"
 
 namespace k3 {
@@ -14,7 +15,8 @@ enum class Precision : uint8_t {
   kSource,  // f32 or bf16 as in the checkpoint; the flag calls it bf16, which it is in every
             // release
   kInt8,
-  // By rounding, without training: the formats for a trunk that must be small.
+  // Solved for calibration where there is one, else by rounding: the formats for a trunk that must
+  // be small.
   kTernary,
   kTernary2,
 };
@@ -25,6 +27,10 @@ struct TernaryTrunkOptions {
   // Apart from the trunk: the head sees every logit, and K3's is 2 % of the trunk's bytes. So the
   // command line offers it no ternary format.
   Precision head = Precision::kSource;
+  // The .k3cal file that ternary matrices are solved for; empty: they are rounded.
+  std::string calibration;
+  // Its `planes` follow from each matrix' format.
+  SolverOptions solver;
 };
 
 // In what layout mxfp4 experts lie in the pack. No weight and no output depends on it.

@@ -13,6 +13,7 @@
 #include "passes/pass_results.h"
 #include "passes/problems.h"
 #include "passes/progress.h"
+#include "passes/solution_store.h"
 
 namespace k3 {
 
@@ -22,6 +23,8 @@ struct PassContext {
   Problems& problems;
   Progress& progress;
   std::string_view pass;  // the running pass's name
+  // Where solved matrices are found and kept; null when none is to be solved.
+  const SolutionStore* solutions = nullptr;
 
   // Writes down a choice of the running pass.
   void decide(std::string subject, std::string choice, std::string_view reason, double number) {

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "passes/decisions.h"
+#include "passes/matrix_loss.h"
 #include "schema/pack_index.h"
 
 namespace k3 {
@@ -15,6 +17,7 @@ namespace k3 {
 // The names of a pack's reports.
 inline constexpr const char* kDecisionsReport = "decisions";
 inline constexpr const char* kSourcesReport = "sources";
+inline constexpr const char* kTrunkErrorsReport = "trunk_errors";
 inline constexpr const char* kSourceHashesReport = "source_hashes";
 
 struct PlannedReport {
@@ -28,6 +31,9 @@ struct PassResults {
   Decisions decisions;
   std::vector<PassRecord> passes;  // in the order run
   std::vector<PlannedReport> reports;
+  std::vector<NamedLoss> losses;  // of quantized matrices, where calibration was given
+  // What the pack was made from besides the checkpoint, for its provenance: names and hashes.
+  std::vector<std::pair<std::string, std::string>> inputs;
   std::vector<std::string> notes;  // sentences that compile prints below its table
   int64_t data_end_bytes = 0;      // where the last extent ends and the index may start; 0: not yet
 };

@@ -45,12 +45,12 @@ std::span<const Pass> passes() {
 }
 
 PassResults run_pipeline(Model& model, const Options& options, Progress& progress,
-                         std::string_view stop_after) {
+                         std::string_view stop_after, const SolutionStore* solutions) {
   PassResults results;
   for (const Pass& pass : kPasses) {
     const auto started = std::chrono::steady_clock::now();
     Problems problems;
-    PassContext context{options, results, problems, progress, pass.name};
+    PassContext context{options, results, problems, progress, pass.name, solutions};
     results.passes.push_back({std::string(pass.name), {}});
     pass.run(model, context);
     check_plan(model, results, problems);

@@ -17,8 +17,10 @@ std::span<const Pass> passes();
 
 // Runs the passes over `model`, up to and including `stop_after`, or all when it is empty. Throws
 // Error when a pass found problems, after every one of them went out as a line of progress (or
-// stands in the message when there is one).
+// stands in the message when there is one). Matrices are solved when there is a calibration and
+// `solutions`; else they stay unsolved, which a plan that is not encoded may.
 PassResults run_pipeline(Model& model, const Options& options, Progress& progress,
-                         std::string_view stop_after = {});
+                         std::string_view stop_after = {},
+                         const SolutionStore* solutions = nullptr);
 
 }  // namespace k3

@@ -14,6 +14,11 @@ inline bool may_be_quantized(const TrunkTensor& tensor) {
   return tensor.may_quantize || tensor.family == Family::kHead;
 }
 
+// Whether the plan stores it in trits.
+inline bool is_ternary(const TrunkTensor& tensor) {
+  return tensor.format == Format::kTernary || tensor.format == Format::kTernary2;
+}
+
 // The extent's length under the planned format and layout.
 inline int64_t planned_bytes(const TrunkTensor& tensor) {
   if (tensor.layout == Layout::kBlocks160) {

@@ -5,22 +5,27 @@
 // in it is felt by each token, or because its product has no integer form (kv_b_proj, used
 // transposed).
 //
-// A ternary format costs quality, and the pack says how much of it matrix by matrix: decisions are
-// part of the plan, so this pass streams the weights of those matrices and rounds them once to
-// measure what encode will store.
+// A ternary format costs quality, and the pack says how much of it matrix by matrix. Given
+// calibration this pass solves those matrices for what they read (solve_trunk.cc) and reports the
+// output's error; without, it rounds them once to measure what encode will store, and reports the
+// error of the weights.
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 #include <vector>
 
 #include "passes/pass.h"
 #include "passes/planned_extent.h"
+#include "passes/solve_trunk.h"
 #include "passes/ternary_round.h"
 #include "passes/weight_rows.h"
+#include "schema/calibration.h"
 #include "schema/formats/ternary.h"
+#include "schema/hash.h"
 
 namespace k3 {
 namespace {
@@ -48,10 +53,6 @@ Format format_of(Precision precision, Dtype dtype) {
 Precision asked_precision(const TrunkTensor& tensor, const TernaryTrunkOptions& options) {
   if (tensor.family == Family::kHead) return options.head;
   return in_trunk(tensor.family) ? options.trunk : Precision::kSource;
-}
-
-bool is_ternary(const TrunkTensor& tensor) {
-  return tensor.format == Format::kTernary || tensor.format == Format::kTernary2;
 }
 
 // What rounding takes from a matrix, as sums over its weights.
@@ -119,15 +120,26 @@ std::vector<RoundingLoss> measure_ternary(const Model& model, Progress& progress
   return losses;
 }
 
-void decide_format(const TrunkTensor& tensor, bool asked, const RoundingLoss& loss,
-                   PassContext& context) {
+void decide_format(const TrunkTensor& tensor, bool asked, const RoundingLoss& rounded,
+                   const std::optional<MatrixLoss>& solved, PassContext& context) {
   const std::string choice(format_name(tensor.format));
   const double bits = 8.0 * static_cast<double>(planned_bytes(tensor)) /
                       static_cast<double>(tensor.shape.elements().value_or(0));
-  if (is_ternary(tensor)) {
+  if (solved) {
+    context.decide(tensor.name, choice,
+                   is_ternary(tensor) ? "asked for; solved for calibration; the number is the "
+                                        "output's relative error on the select documents"
+                                      : "asked for; the number is the output's relative error on "
+                                        "the calibration's select documents",
+                   std::isnan(solved->select) ? solved->fit : solved->select);
+  } else if (is_ternary(tensor) && !context.options.ternary_trunk.calibration.empty()) {
+    context.decide(tensor.name, choice,
+                   "asked for; to be solved for calibration; the number is stored bits per weight",
+                   bits);
+  } else if (is_ternary(tensor)) {
     context.decide(tensor.name, choice,
                    "asked for; rounded, not trained; the number is the relative weight error",
-                   loss.relative());
+                   rounded.relative());
   } else if (tensor.format == Format::kInt8) {
     context.decide(tensor.name, choice, "asked for; the number is stored bits per weight", bits);
   } else {
@@ -160,8 +172,8 @@ void record_counts(const Model& model, PassContext& context) {
 }
 
 // Rounding by the weights alone is no way to keep a model: whoever asked for it is told the price.
-void note_losses(const Model& model, const std::vector<RoundingLoss>& losses,
-                 PassContext& context) {
+void note_rounding(const Model& model, const std::vector<RoundingLoss>& losses,
+                   PassContext& context) {
   RoundingLoss total;
   int64_t matrices = 0;
   size_t worst = 0;
@@ -182,6 +194,46 @@ void note_losses(const Model& model, const std::vector<RoundingLoss>& losses,
                "). k3exec eval --against tells what that does to the output");
 }
 
+void record_calibration(const CalibrationReader& calibration, PassContext& context) {
+  const CalibrationIndex& index = calibration.index();
+  auto& inputs = context.results.inputs;
+  inputs.emplace_back("calibration", hex_digits(calibration.index_xxh3()));
+  inputs.emplace_back("calibration text", hex_digits(index.text_xxh3()));
+  inputs.emplace_back("calibration split", hex_digits(index.split_xxh3()));
+  inputs.emplace_back("calibration model", hex_digits(index.model_payload_xxh3));
+  if (index.propagated_payload_xxh3) {
+    inputs.emplace_back("calibration propagated", hex_digits(*index.propagated_payload_xxh3));
+  }
+  context.record("fit tokens", static_cast<double>(index.of(CalibrationHalf::kFit).tokens));
+  context.record("select tokens", static_cast<double>(index.of(CalibrationHalf::kSelect).tokens));
+}
+
+// The middle of the ternary matrices, and those that are better than they can be.
+void note_solutions(PassContext& context) {
+  double squares = 0;
+  int64_t matrices = 0;
+  const NamedLoss* worst = nullptr;
+  for (const NamedLoss& row : context.results.losses) {
+    const double error = std::isnan(row.loss.select) ? row.loss.fit : row.loss.select;
+    if (error < row.loss.bound) {
+      context.note("warning: " + row.name + ": error " + percent(error) +
+                   " on select documents is below the bound of " + percent(row.loss.bound) +
+                   " for Gaussian weights: too few tokens, or weights that are not Gaussian");
+    }
+    if (row.format == Format::kInt8) continue;
+    ++matrices;
+    squares += error * error;
+    if (worst == nullptr || error > worst->loss.select) worst = &row;
+  }
+  if (matrices == 0) return;
+  const double typical = std::sqrt(squares / static_cast<double>(matrices));
+  context.record("relative output error", typical);
+  context.note(std::to_string(matrices) + " matrices are solved for calibration: their outputs " +
+               "are off by " + percent(typical) + " on select documents, at worst " +
+               percent(worst->loss.select) + " (" + worst->name +
+               "). k3exec eval --against tells what that does to the whole");
+}
+
 }  // namespace
 
 void choose_formats(Model& model, PassContext& context) {
@@ -193,13 +245,23 @@ void choose_formats(Model& model, PassContext& context) {
                                              : source_format(tensor.dtype);
     tensor.layout = lies_in_blocks160(tensor.format) ? Layout::kBlocks160 : Layout::kRowMajor;
   }
-  const std::vector<RoundingLoss> losses = measure_ternary(model, context.progress);
-  for (size_t i = 0; i < losses.size(); ++i) {
+  std::vector<RoundingLoss> rounded(model.trunk.size());
+  std::vector<std::optional<MatrixLoss>> solved(model.trunk.size());
+  if (context.options.ternary_trunk.calibration.empty()) {
+    rounded = measure_ternary(model, context.progress);
+  } else {
+    const CalibrationReader calibration(context.options.ternary_trunk.calibration);
+    record_calibration(calibration, context);
+    if (context.solutions != nullptr) solved = solve_trunk(model, calibration, context);
+  }
+  for (size_t i = 0; i < model.trunk.size(); ++i) {
     const TrunkTensor& tensor = model.trunk[i];
-    decide_format(tensor, asked(tensor) != Precision::kSource, losses[i], context);
+    decide_format(tensor, asked(tensor) != Precision::kSource, rounded[i], solved[i], context);
+    if (solved[i]) context.results.losses.push_back({tensor.name, tensor.format, *solved[i]});
   }
   record_counts(model, context);
-  note_losses(model, losses, context);
+  context.options.ternary_trunk.calibration.empty() ? note_rounding(model, rounded, context)
+                                                    : note_solutions(context);
 }
 
 }  // namespace k3

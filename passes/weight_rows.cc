@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <vector>
 
 #include "schema/error.h"
 #include "schema/formats/bf16.h"
@@ -23,6 +24,21 @@ void decode_weight_row(const TrunkTensor& tensor, const File& shard, int64_t row
   throw Error(shard.path(), ": tensor ", tensor.name, ": weight at row ", row, ", column ",
               bad - weights.begin(), " is ", *bad, ", ", format_name(tensor.format),
               " needs finite weights");
+}
+
+void read_weight_rows(const TrunkTensor& tensor, const File& shard, int64_t first_row,
+                      std::span<float> weights) {
+  const auto cols = static_cast<size_t>(tensor.shape[1]);
+  const auto row_bytes = cols * static_cast<size_t>(dtype_bytes(tensor.dtype));
+  K3_CHECK(weights.size() % cols == 0);
+  const size_t rows = weights.size() / cols;
+  std::vector<std::byte> bytes(rows * row_bytes);
+  shard.read_at(tensor.source.offset_bytes + first_row * static_cast<int64_t>(row_bytes), bytes);
+  for (size_t i = 0; i < rows; ++i) {
+    decode_weight_row(tensor, shard, first_row + static_cast<int64_t>(i),
+                      std::span(bytes).subspan(i * row_bytes, row_bytes),
+                      weights.subspan(i * cols, cols));
+  }
 }
 
 }  // namespace k3

@@ -11,6 +11,11 @@
 
 namespace k3 {
 
+// Reads and decodes whole rows from `first_row` on into `weights` [rows, cols], as
+// decode_weight_row does. Thread-safe. Throws Error.
+void read_weight_rows(const TrunkTensor& tensor, const File& shard, int64_t first_row,
+                      std::span<float> weights);
+
 // Decodes row `row` of `tensor`, whose `bytes` are f32 or bf16 as in the checkpoint. Throws Error
 // that names the first weight that is not finite: no integer format can hold it.
 void decode_weight_row(const TrunkTensor& tensor, const File& shard, int64_t row,

@@ -12,7 +12,9 @@
 #include "kernels/instruction_set.h"
 #include "runtime/bench.h"
 #include "runtime/bench_kernels.h"
+#include "runtime/capture.h"
 #include "runtime/eval.h"
+#include "runtime/propagate.h"
 #include "runtime/run.h"
 #include "schema/error.h"
 
@@ -170,11 +172,93 @@ std::function<void()> add_bench(CLI::App& app) {
   };
 }
 
-constexpr std::array<SubCommand, 3> kSubCommands = {{
+std::function<void()> add_propagate(CLI::App& app) {
+  auto options = std::make_shared<PropagateOptions>();
+  app.add_option("pack", options->pack_path, "The compressed .k3pack")->required();
+  app.add_option("--against", options->against_path, "The .k3pack it was compressed from")
+      ->required();
+  app.add_option("--text", options->text_paths, "Text files, or .jsonl with one document a line")
+      ->required();
+  app.add_option("--backend", options->backend,
+                 "reference keeps activations in float; the exact ones round them to 16 bits, in "
+                 "which small errors drown")
+      ->capture_default_str();
+  app.add_option("--tokens", options->tokens, "Tokens of all documents together")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1 << 20));
+  app.add_option("--document-tokens", options->document_tokens,
+                 "Longer documents are cut into pieces of so many")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 4096));
+  app.add_option("--directions", options->growth.random_directions,
+                 "Random errors tried at each layer; at least 64 where no Jacobian is made")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--injections", options->growth.injections,
+                 "Layers, spread evenly, that are compressed alone")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--widest-jacobian", options->growth.widest_jacobian,
+                 "The worst direction comes from a Jacobian where a token's state has at most so "
+                 "many values; two runs of the layer for each")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", options->growth.seed, "Seed of the random errors")
+      ->capture_default_str();
+  app.add_option("--svg", options->svg_path, "Write the growth by layer as a picture");
+  app.add_flag("!--no-verify", options->verify, "Do not check the hashes of what is read");
+  app.add_flag("--json", options->json, "Write the result as JSON");
+  app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
+  return [options] { propagate(*options, std::cout, std::cerr); };
+}
+
+std::function<void()> add_capture(CLI::App& app) {
+  auto options = std::make_shared<CaptureOptions>();
+  app.add_option("pack", options->pack_path, "The .k3pack to run");
+  app.add_option("--text", options->text_paths,
+                 "Calibration texts: plain files, or .jsonl with one document a line in \"text\"; "
+                 "never held-out ones");
+  app.add_option("--calibration", options->calibration_path,
+                 "Write the Gram matrices of what every trunk matrix reads to this .k3cal");
+  app.add_option(
+      "--propagated", options->propagated_path,
+      "A compressed pack of the same checkpoint: capture what its matrices read, and how "
+      "that goes with what the pack's read");
+  app.add_option("--teacher", options->teacher_path,
+                 "Write the pack's likeliest next tokens after every token to this .k3teach");
+  app.add_option("--top-k", options->top_k, "Tokens that the teacher keeps of each prediction")
+      ->capture_default_str();
+  app.add_option("--window-tokens", options->window_tokens,
+                 "Cut documents into windows of so many tokens, each from a fresh state (default: "
+                 "whole documents; attention over a long one costs its length squared)");
+  app.add_option("--first-layer", options->first_layer, "Capture from this layer on")
+      ->capture_default_str();
+  app.add_option("--last-layer", options->last_layer,
+                 "Stop behind this layer (default: all, and the head)");
+  app.add_option("--memory-gb", options->memory_gb,
+                 "Memory to stay below, in 10^9 bytes (default: nine tenths of what is free); "
+                 "changes no result");
+  app.add_option("--backend", options->backend, "cpu or reference, as for run")
+      ->capture_default_str();
+  app.add_option("--chunk-tokens", options->chunk_tokens,
+                 "Most tokens that pass a layer together; changes speed and memory, not results")
+      ->capture_default_str();
+  app.add_flag("!--no-verify", options->verify, "Do not check the hashes of what is read");
+  app.add_option("--merge", options->merge_paths,
+                 "Add up two or more .k3cal files of the same packs into --calibration");
+  app.add_flag("--json", options->json, "Write the result as JSON");
+  app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
+  return [options] { capture(*options, std::cout, std::cerr); };
+}
+
+constexpr auto kSubCommands = std::to_array<SubCommand>({
     {"run", "Generate text from a pack", add_run},
     {"eval", "Measure perplexity on texts, and the distance to another pack", add_eval},
+    {"propagate", "Measure how a compressed pack's error travels through the layers",
+     add_propagate},
+    {"capture", "Record what the trunk's matrices read, and what the model predicts", add_capture},
     {"bench", "Measure speed, per operation and against this machine's memory", add_bench},
-}};
+});
 
 }  // namespace
 

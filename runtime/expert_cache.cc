@@ -22,20 +22,32 @@ ExpertCache::ExpertCache(const PackReader& pack, int64_t layers, int64_t budget_
   const std::vector<PackBank>& all = pack.index().content.banks;  // by ascending layer
   const auto end = std::find_if(all.begin(), all.end(),
                                 [layers](const PackBank& bank) { return bank.layer >= layers; });
-  const std::span<const PackBank> banks(all.begin(), end);
+  hold({all.begin(), end}, budget_bytes);
+}
+
+ExpertCache::ExpertCache(const PackReader& pack, bool check_hashes)
+    : pack_(pack), check_hashes_(check_hashes) {}
+
+void ExpertCache::hold_layer(int64_t layer, int64_t budget_bytes) {
+  entries_.clear();
+  const PackBank* bank = pack_.bank(layer);
+  hold({bank, bank == nullptr ? size_t{0} : size_t{1}}, budget_bytes);
+}
+
+void ExpertCache::hold(std::span<const PackBank> banks, int64_t budget_bytes) {
   int64_t total_bytes = 0;
   int64_t largest_bytes = 0;
   int64_t count = 0;
   for (const PackBank& bank : banks) {
-    const int64_t expert_bytes = resident_bands(pack.config(), bank).extent_bytes();
+    const int64_t expert_bytes = resident_bands(pack_.config(), bank).extent_bytes();
     total_bytes += std::ssize(bank.experts) * expert_bytes;
     largest_bytes = std::max(largest_bytes, expert_bytes);
     count += std::ssize(bank.experts);
   }
-  const int64_t needed_bytes = largest_bytes * pack.config().experts_per_token;
+  const int64_t needed_bytes = largest_bytes * pack_.config().experts_per_token;
   if (budget_bytes < std::min(needed_bytes, total_bytes)) {
-    throw Error(pack.path(), ": the expert cache may take ", budget_bytes, " bytes, one layer's ",
-                pack.config().experts_per_token, " experts need ", needed_bytes);
+    throw Error(pack_.path(), ": the expert cache may take ", budget_bytes, " bytes, one layer's ",
+                pack_.config().experts_per_token, " experts need ", needed_bytes);
   }
   all_resident_ = total_bytes <= budget_bytes;
   capacity_ = all_resident_ ? count : budget_bytes / largest_bytes;

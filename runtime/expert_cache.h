@@ -30,6 +30,12 @@ class ExpertCache {
   // experts that one token asks of one layer.
   ExpertCache(const PackReader& pack, int64_t layers, int64_t budget_bytes, bool check_hashes);
 
+  // For one layer after another: holds nothing yet.
+  ExpertCache(const PackReader& pack, bool check_hashes);
+  // Drops what is held; then the same for the bank of `layer` alone, which may have none.
+  void hold_layer(int64_t layer, int64_t budget_bytes);
+  void hold_nothing() { entries_.clear(); }
+
   bool all_resident() const { return all_resident_; }
   int64_t capacity_experts() const { return capacity_; }  // that can be held at the same time
   const ExpertCacheStatistics& statistics() const { return statistics_; }
@@ -45,6 +51,7 @@ class ExpertCache {
     ExpertWeights weights;
     int64_t last_use = 0;
   };
+  void hold(std::span<const PackBank> banks, int64_t budget_bytes);
   Entry& load(const PackBank& bank, int32_t slot, uint64_t key);
   void evict_oldest();
 

@@ -39,7 +39,7 @@ Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend,
   const int64_t rank_width = std::max({c.kda_head_dim, c.kda_gate_rank.value_or(0),
                                        c.q_lora_rank.value_or(0), c.kv_lora_rank + c.qk_extra_dim});
   Buffers& b = buffers_;
-  for (auto* buffer : {&b.prefix, &b.mixed, &b.normed, &b.branch, &b.shared}) {
+  for (auto* buffer : {&b.mixed, &b.normed, &b.branch, &b.shared}) {
     reserve(*buffer, max_tokens, c.hidden_size);
   }
   for (auto* buffer : {&b.q, &b.k, &b.v, &b.conv, &b.gate, &b.attended}) {
@@ -54,99 +54,156 @@ Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend,
   reserve(b.route_weights, max_tokens, c.experts_per_token);
   b.route_slots.resize(b.route_weights.size());
   b.route_source_ids.resize(b.route_weights.size());
-  if (c.attention_residual_block.has_value()) {
-    const auto layers = static_cast<int64_t>(c.layers.size());
-    b.snapshots.resize(static_cast<size_t>(divide_up(layers, *c.attention_residual_block)));
-    for (std::vector<float>& snapshot : b.snapshots) reserve(snapshot, max_tokens, c.hidden_size);
+  stream_ = make_stream();
+}
+
+int64_t Forward::buffer_bytes() const {
+  const Buffers& b = buffers_;
+  size_t floats = 2 * b.route_slots.size() + stream_.prefix.size();
+  for (const auto* buffer : {&b.mixed, &b.normed, &b.branch, &b.q, &b.k, &b.v, &b.conv, &b.gate,
+                             &b.attended, &b.rank, &b.decay, &b.beta, &b.ffn_gate, &b.ffn_up,
+                             &b.latent, &b.routed, &b.shared, &b.router_logits, &b.route_weights}) {
+    floats += buffer->size();
   }
+  for (const std::vector<float>& snapshot : stream_.snapshots) floats += snapshot.size();
+  return static_cast<int64_t>(floats * sizeof(float));
+}
+
+ResidualStream Forward::make_stream() const {
+  ResidualStream stream;
+  reserve(stream.prefix, max_tokens_, config_.hidden_size);
+  if (config_.attention_residual_block.has_value()) {
+    const auto layers = static_cast<int64_t>(config_.layers.size());
+    stream.snapshots.resize(
+        static_cast<size_t>(divide_up(layers, *config_.attention_residual_block)));
+    for (std::vector<float>& snapshot : stream.snapshots) {
+      reserve(snapshot, max_tokens_, config_.hidden_size);
+    }
+  }
+  return stream;
 }
 
 void Forward::run(std::span<const int32_t> ids, SequenceState& state, float* logits,
                   ForwardObserver* observer) {
   const auto tokens = static_cast<int64_t>(ids.size());
-  K3_CHECK(tokens > 0 && tokens <= max_tokens_);
+  embed(ids, stream_);
+  for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
+    run_layer(static_cast<int64_t>(layer), tokens, stream_, state.positions(), state.layers[layer],
+              observer);
+  }
+  const float* x = finish(tokens, stream_, observer);
+
+  const auto vocab = static_cast<size_t>(config_.vocab_size);
+  state.last_logits.resize(vocab);
+  if (logits != nullptr) {
+    multiply_head(x, tokens, logits);
+    std::copy_n(logits + static_cast<size_t>(tokens - 1) * vocab, vocab, state.last_logits.data());
+  } else {
+    multiply_head(x + (tokens - 1) * config_.hidden_size, 1, state.last_logits.data());
+  }
+  state.ids.insert(state.ids.end(), ids.begin(), ids.end());
+}
+
+void Forward::embed(std::span<const int32_t> ids, ResidualStream& stream) {
+  K3_CHECK(!ids.empty() && std::ssize(ids) <= max_tokens_);
   for (int32_t id : ids) {
     if (id < 0 || id >= config_.vocab_size) {
       throw Error("token id is ", id, ", the model's vocabulary has ", config_.vocab_size);
     }
   }
-  Buffers& b = buffers_;
-  live_snapshots_ = 0;
-  backend_.embed(weights_.embedding, ids, b.prefix.data());
-  for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
-    run_layer(static_cast<int64_t>(layer), tokens, state, observer);
-  }
-
-  const float* x = mix_residual(weights_.output_res_norm, weights_.output_res_proj, tokens);
-  backend_.rms_norm(x, weights_.final_norm, tokens, config_.hidden_size, config_.rms_norm_epsilon,
-                    b.normed.data());
-  const auto vocab = static_cast<size_t>(config_.vocab_size);
-  state.last_logits.resize(vocab);
-  if (logits != nullptr) {
-    backend_.matmul(weights_.head, b.normed.data(), tokens, logits);
-    std::copy_n(logits + static_cast<size_t>(tokens - 1) * vocab, vocab, state.last_logits.data());
-    check_finite(logits, tokens * config_.vocab_size, -1);
-  } else {
-    const float* last = b.normed.data() + (tokens - 1) * config_.hidden_size;
-    backend_.matmul(weights_.head, last, 1, state.last_logits.data());
-    check_finite(state.last_logits.data(), config_.vocab_size, -1);
-  }
-  state.ids.insert(state.ids.end(), ids.begin(), ids.end());
+  stream.live_snapshots = 0;
+  backend_.embed(weights_.embedding, ids, stream.prefix.data());
 }
 
-void Forward::run_layer(int64_t layer, int64_t tokens, SequenceState& state,
-                        ForwardObserver* observer) {
+const float* Forward::finish(int64_t tokens, ResidualStream& stream, ForwardObserver* observer) {
+  observer_ = observer;
+  layer_ = static_cast<int64_t>(config_.layers.size());
+  const float* x = mix_residual(stream, weights_.output_res_norm, weights_.output_res_proj, tokens);
+  float* normed = buffers_.normed.data();
+  backend_.rms_norm(x, weights_.final_norm, tokens, config_.hidden_size, config_.rms_norm_epsilon,
+                    normed);
+  show_input(MatrixInput::kHead, tokens, config_.hidden_size, normed, config_.hidden_size);
+  return normed;
+}
+
+void Forward::multiply_head(const float* x, int64_t tokens, float* y) {
+  backend_.matmul(weights_.head, x, tokens, y);
+  check_finite(y, tokens * config_.vocab_size, -1);
+}
+
+void Forward::run_layer(int64_t layer, int64_t tokens, ResidualStream& stream,
+                        int64_t first_position, LayerState& state, ForwardObserver* observer) {
+  K3_CHECK(tokens > 0 && tokens <= max_tokens_);
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerConfig kind = config_.layers[static_cast<size_t>(layer)];
-  LayerState& layer_state = state.layers[static_cast<size_t>(layer)];
   const int64_t d = config_.hidden_size;
   const double epsilon = config_.rms_norm_epsilon;
   Buffers& b = buffers_;
+  observer_ = observer;
+  layer_ = layer;
 
-  const float* x = mix_residual(w.attention_res_norm, w.attention_res_proj, tokens);
+  const float* x = mix_residual(stream, w.attention_res_norm, w.attention_res_proj, tokens);
   backend_.rms_norm(x, w.input_norm, tokens, d, epsilon, b.normed.data());
+  show_input(MatrixInput::kAttention, tokens, d, b.normed.data(), d);
   // At the start of a block the raw stream, not its mix, becomes a snapshot, and the stream starts
   // again from nothing.
   bool stream_is_empty = false;
   if (config_.attention_residual_block && layer % *config_.attention_residual_block == 0) {
-    std::copy_n(b.prefix.data(), tokens * d, b.snapshots[live_snapshots_++].data());
+    std::copy_n(stream.prefix.data(), tokens * d,
+                stream.snapshots[static_cast<size_t>(stream.live_snapshots++)].data());
     stream_is_empty = true;
   }
   if (kind.attention == AttentionKind::kKda) {
-    kda_attention(w.kda, tokens, layer_state);
+    kda_attention(w.kda, tokens, state);
   } else {
-    mla_attention(w.mla, tokens, state.positions(), layer_state);
+    mla_attention(w.mla, tokens, first_position, state);
   }
+  show_branch(kind.attention == AttentionKind::kKda ? Branch::kKda : Branch::kMla, tokens,
+              b.branch.data());
   if (stream_is_empty) {
-    std::copy_n(b.branch.data(), tokens * d, b.prefix.data());
+    std::copy_n(b.branch.data(), tokens * d, stream.prefix.data());
   } else {
-    backend_.add(b.prefix.data(), b.branch.data(), tokens * d, b.prefix.data());
+    backend_.add(stream.prefix.data(), b.branch.data(), tokens * d, stream.prefix.data());
   }
 
-  x = mix_residual(w.mlp_res_norm, w.mlp_res_proj, tokens);
+  x = mix_residual(stream, w.mlp_res_norm, w.mlp_res_proj, tokens);
   backend_.rms_norm(x, w.post_attention_norm, tokens, d, epsilon, b.normed.data());
+  show_input(MatrixInput::kFfn, tokens, d, b.normed.data(), d);
   if (kind.ffn == FfnKind::kDense) {
     mlp(w.dense, tokens, b.normed.data(), b.branch.data());
+    show_branch(Branch::kDense, tokens, b.branch.data());
   } else {
     mixture_of_experts(w.moe, layer, tokens, observer);
   }
-  backend_.add(b.prefix.data(), b.branch.data(), tokens * d, b.prefix.data());
+  backend_.add(stream.prefix.data(), b.branch.data(), tokens * d, stream.prefix.data());
 
-  check_finite(b.prefix.data(), tokens * d, layer);
-  if (observer != nullptr) observer->on_layer(layer, tokens, b.prefix.data());
+  check_finite(stream.prefix.data(), tokens * d, layer);
+  if (observer != nullptr) observer->on_layer(layer, tokens, stream.prefix.data());
 }
 
 // What the next sub-layer reads: the stream itself, or its mix with the snapshots once there are
 // any.
-const float* Forward::mix_residual(const float* norm, const float* proj, int64_t tokens) {
-  Buffers& b = buffers_;
-  if (live_snapshots_ == 0) return b.prefix.data();
+const float* Forward::mix_residual(const ResidualStream& stream, const float* norm,
+                                   const float* proj, int64_t tokens) {
+  if (stream.live_snapshots == 0) return stream.prefix.data();
   std::vector<const float*> sources;
-  for (size_t i = 0; i < live_snapshots_; ++i) sources.push_back(b.snapshots[i].data());
-  sources.push_back(b.prefix.data());
+  for (size_t i = 0; i < static_cast<size_t>(stream.live_snapshots); ++i) {
+    sources.push_back(stream.snapshots[i].data());
+  }
+  sources.push_back(stream.prefix.data());
+  float* mixed = buffers_.mixed.data();
   backend_.attention_residual_mix(sources, norm, proj, tokens, config_.hidden_size,
-                                  config_.rms_norm_epsilon, b.mixed.data());
-  return b.mixed.data();
+                                  config_.rms_norm_epsilon, mixed);
+  return mixed;
+}
+
+void Forward::show_input(MatrixInput input, int64_t tokens, int64_t width, const float* x,
+                         int64_t stride) const {
+  if (observer_ != nullptr) observer_->on_matrix_input(layer_, input, tokens, width, stride, x);
+}
+
+void Forward::show_branch(Branch branch, int64_t tokens, const float* y) const {
+  if (observer_ != nullptr) observer_->on_branch(layer_, branch, tokens, y);
 }
 
 // normed [tokens, d] -> branch [tokens, d]
@@ -164,6 +221,7 @@ void Forward::kda_attention(const KdaWeights& w, int64_t tokens, LayerState& sta
   project(w.k_proj, w.k_conv, state.k_window, b.k);
   project(w.v_proj, w.v_conv, state.v_window, b.v);
   backend_.matmul(w.f_a_proj, x, tokens, b.rank.data());
+  show_input(MatrixInput::kDecayRank, tokens, w.f_b_proj.cols, b.rank.data(), w.f_b_proj.cols);
   backend_.matmul(w.f_b_proj, b.rank.data(), tokens, b.decay.data());
   backend_.matmul(w.b_proj, x, tokens, b.beta.data());
 
@@ -182,12 +240,14 @@ void Forward::kda_attention(const KdaWeights& w, int64_t tokens, LayerState& sta
 
   if (config_.kda_gate_rank.has_value()) {
     backend_.matmul(w.g_a_proj, x, tokens, b.rank.data());
+    show_input(MatrixInput::kGateRank, tokens, w.g_b_proj.cols, b.rank.data(), w.g_b_proj.cols);
     backend_.matmul(w.g_b_proj, b.rank.data(), tokens, b.gate.data());
   } else {
     backend_.matmul(w.g_proj, x, tokens, b.gate.data());
   }
   backend_.kda_output_gate(b.attended.data(), w.o_norm, b.gate.data(), tokens, config_.kda_heads,
                            config_.kda_head_dim, config_.rms_norm_epsilon, b.attended.data());
+  show_input(MatrixInput::kAttended, tokens, width, b.attended.data(), width);
   backend_.matmul(w.o_proj, b.attended.data(), tokens, b.branch.data());
 }
 
@@ -203,6 +263,7 @@ void Forward::mla_attention(const MlaWeights& w, int64_t tokens, int64_t first_p
     backend_.matmul(w.q_a_proj, x, tokens, b.rank.data());
     backend_.rms_norm(b.rank.data(), w.q_a_norm, tokens, *config_.q_lora_rank, epsilon,
                       b.rank.data());
+    show_input(MatrixInput::kQueryRank, tokens, w.q_b_proj.cols, b.rank.data(), w.q_b_proj.cols);
     backend_.matmul(w.q_b_proj, b.rank.data(), tokens, b.q.data());
   } else {
     backend_.matmul(w.q_proj, x, tokens, b.q.data());
@@ -216,6 +277,7 @@ void Forward::mla_attention(const MlaWeights& w, int64_t tokens, int64_t first_p
   for (int64_t t = 0; t < tokens; ++t) {
     backend_.rms_norm(fresh + t * entry, w.kv_a_norm, 1, latent, epsilon, fresh + t * entry);
   }
+  show_input(MatrixInput::kCacheLatent, tokens, latent, fresh, entry);
 
   const MlaShape shape{.heads = config_.mla_heads,
                        .content_dim = config_.qk_content_dim,
@@ -229,6 +291,7 @@ void Forward::mla_attention(const MlaWeights& w, int64_t tokens, int64_t first_p
     backend_.sigmoid_gate(b.attended.data(), b.gate.data(),
                           tokens * config_.mla_heads * config_.v_head_dim, b.attended.data());
   }
+  show_input(MatrixInput::kAttended, tokens, w.o_proj.cols, b.attended.data(), w.o_proj.cols);
   backend_.matmul(w.o_proj, b.attended.data(), tokens, b.branch.data());
 }
 
@@ -240,6 +303,7 @@ void Forward::mlp(const MlpWeights& w, int64_t tokens, const float* x, float* y)
   backend_.matmul(w.up_proj, x, tokens, b.ffn_up.data());
   backend_.glu(rule, b.ffn_gate.data(), b.ffn_up.data(), tokens * w.gate_proj.rows,
                b.ffn_gate.data());
+  show_input(MatrixInput::kInner, tokens, w.down_proj.cols, b.ffn_gate.data(), w.down_proj.cols);
   backend_.matmul(w.down_proj, b.ffn_gate.data(), tokens, y);
 }
 
@@ -277,14 +341,17 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
   }
   const float* routed = b.routed.data();
   if (config_.latent_size.has_value()) {
+    show_input(MatrixInput::kRouted, tokens, w.up_proj.cols, b.routed.data(), w.up_proj.cols);
     backend_.matmul(w.up_proj, b.routed.data(), tokens, b.branch.data());
     routed = b.branch.data();
   }
+  show_branch(Branch::kRouted, tokens, routed);
   if (config_.shared_experts == 0) {
     if (routed != b.branch.data()) std::copy_n(routed, tokens * d, b.branch.data());
     return;
   }
   mlp(w.shared, tokens, x, b.shared.data());
+  show_branch(Branch::kShared, tokens, b.shared.data());
   backend_.add(routed, b.shared.data(), tokens * d, b.branch.data());
 }
 

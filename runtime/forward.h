@@ -1,5 +1,9 @@
 // The forward pass: tokens in, logits out, one sequence state advanced. forward.cc is the model,
 // readable top to bottom.
+//
+// run() is token-major: all layers for a few tokens. The steps it consists of are public, so that a
+// program may go layer-major: one layer for all tokens, the streams between layers in its own
+// hands. Both give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +14,12 @@
 #include "runtime/expert_cache.h"
 #include "runtime/sequence_state.h"
 #include "runtime/weights.h"
+#include "schema/matrix_inputs.h"
 
 namespace k3 {
+
+// What a layer adds to the stream: one attention, and a dense FFN or shared and routed experts.
+enum class Branch : uint8_t { kKda, kMla, kDense, kShared, kRouted };
 
 // Sees what passes by; the pointers are good during the call.
 class ForwardObserver {
@@ -22,6 +30,21 @@ class ForwardObserver {
   // The chosen experts of MoE layer `layer` by source id (-1: none) and their weights: [tokens, k].
   virtual void on_routing(int64_t layer, int64_t tokens, const int32_t* source_ids,
                           const float* weights) = 0;
+  // What a branch of `layer` adds to the stream: [tokens, hidden].
+  virtual void on_branch(int64_t /*layer*/, Branch /*branch*/, int64_t /*tokens*/,
+                         const float* /*y*/) {}
+  // What the matrices of `layer` that share this input are about to multiply: `tokens` rows of
+  // `width` values, `stride` values apart.
+  virtual void on_matrix_input(int64_t /*layer*/, MatrixInput /*input*/, int64_t /*tokens*/,
+                               int64_t /*width*/, int64_t /*stride*/, const float* /*x*/) {}
+};
+
+// What passes from one layer to the next, [tokens, hidden] each.
+struct ResidualStream {
+  std::vector<float> prefix;
+  std::vector<std::vector<float>>
+      snapshots;               // as many as the model can have; of attention residuals
+  int64_t live_snapshots = 0;  // the first so many are set
 };
 
 class Forward {
@@ -31,6 +54,7 @@ class Forward {
 
   const ModelConfig& config() const { return config_; }
   int64_t max_tokens() const { return max_tokens_; }
+  int64_t buffer_bytes() const;  // of memory that the buffers for a chunk take
 
   // Passes ids.size() tokens through the model and advances `state`. Logits of every token go to
   // `logits` [tokens, vocab] when it is not null; those of the last one always go to
@@ -40,10 +64,20 @@ class Forward {
   void run(std::span<const int32_t> ids, SequenceState& state, float* logits = nullptr,
            ForwardObserver* observer = nullptr);
 
+  // The steps of run(). A stream is for up to max_tokens() tokens.
+  ResidualStream make_stream() const;
+  void embed(std::span<const int32_t> ids, ResidualStream& stream);
+  // `state` is the layer's own, of the sequence whose `first_position` tokens it has seen.
+  void run_layer(int64_t layer, int64_t tokens, ResidualStream& stream, int64_t first_position,
+                 LayerState& state, ForwardObserver* observer);
+  // The head's input of each token, [tokens, hidden], good until the next step.
+  const float* finish(int64_t tokens, ResidualStream& stream, ForwardObserver* observer);
+  // y [tokens, vocab] = the logits of head inputs x [tokens, hidden].
+  void multiply_head(const float* x, int64_t tokens, float* y);
+
  private:
   // Rows for up to max_tokens tokens, named by what they hold.
   struct Buffers {
-    std::vector<float> prefix;                           // [d]: the residual stream
     std::vector<float> mixed, normed, branch;            // [d]
     std::vector<float> q, k, v, conv;                    // [widest projection]
     std::vector<float> gate, attended;                   // [widest projection]
@@ -53,15 +87,18 @@ class Forward {
     std::vector<float> router_logits;                    // [experts]
     std::vector<float> route_weights;                    // [k]
     std::vector<int32_t> route_slots, route_source_ids;  // [k]
-    std::vector<std::vector<float>> snapshots;  // [d] each; the first `live_snapshots` are set
   };
 
-  void run_layer(int64_t layer, int64_t tokens, SequenceState& state, ForwardObserver* observer);
-  const float* mix_residual(const float* norm, const float* proj, int64_t tokens);
+  const float* mix_residual(const ResidualStream& stream, const float* norm, const float* proj,
+                            int64_t tokens);
   void kda_attention(const KdaWeights& w, int64_t tokens, LayerState& state);
   void mla_attention(const MlaWeights& w, int64_t tokens, int64_t first_position,
                      LayerState& state);
   void mlp(const MlpWeights& w, int64_t tokens, const float* x, float* y);
+  // To the observer of the running step, if it has one.
+  void show_branch(Branch branch, int64_t tokens, const float* y) const;
+  void show_input(MatrixInput input, int64_t tokens, int64_t width, const float* x,
+                  int64_t stride) const;
   void mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tokens,
                           ForwardObserver* observer);
   void run_experts(const MoeWeights& w, int64_t tokens, const float* z);
@@ -73,7 +110,9 @@ class Forward {
   Backend& backend_;
   int64_t max_tokens_;
   Buffers buffers_;
-  size_t live_snapshots_ = 0;
+  ResidualStream stream_;  // of run()
+  ForwardObserver* observer_ = nullptr;
+  int64_t layer_ = 0;  // of the running step
 };
 
 }  // namespace k3

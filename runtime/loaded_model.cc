@@ -23,11 +23,6 @@ int64_t expert_budget_bytes(const LoadOptions& options) {
   return static_cast<int64_t>(wanted_bytes);
 }
 
-Tokenizer load_tokenizer(const PackReader& pack) {
-  return Tokenizer(pack.path(), pack.side_file("tiktoken.model"),
-                   pack.side_file("tokenizer_config.json"), pack.config().vocab_size);
-}
-
 const LoadOptions& checked(const LoadOptions& options) {
   if (options.chunk_tokens < 1 || options.chunk_tokens > 4096) {
     throw Error("--chunk-tokens is ", options.chunk_tokens, ", expected 1 to 4096");
@@ -48,6 +43,11 @@ ModelConfig config_to_run(const PackReader& pack, const LoadOptions& options) {
 }
 
 }  // namespace
+
+Tokenizer load_tokenizer(const PackReader& pack) {
+  return Tokenizer(pack.path(), pack.side_file("tiktoken.model"),
+                   pack.side_file("tokenizer_config.json"), pack.config().vocab_size);
+}
 
 LoadedModel::LoadedModel(const LoadOptions& options)
     : pack_(checked(options).pack_path),

@@ -24,6 +24,9 @@ struct LoadOptions {
   bool verify = true;  // check hashes: of the trunk now, of an expert when it is read
 };
 
+// Throws Error when a side file is missing or malformed.
+Tokenizer load_tokenizer(const PackReader& pack);
+
 class LoadedModel {
  public:
   // Frame, index and trunk are checked at once; so is every other byte when the whole pack is held

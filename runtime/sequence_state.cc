@@ -111,15 +111,18 @@ class StateFile {
 
 }  // namespace
 
-SequenceState::SequenceState(const ModelConfig& config) : layers(config.layers.size()) {
+LayerState fresh_layer_state(const ModelConfig& config, int64_t layer) {
+  LayerState state;
+  if (config.layers[static_cast<size_t>(layer)].attention != AttentionKind::kKda) return state;
   const auto window = static_cast<size_t>((config.conv_kernel - 1) * config.kda_width());
-  const auto matrix = static_cast<size_t>(config.kda_width() * config.kda_head_dim);
-  for (size_t i = 0; i < layers.size(); ++i) {
-    if (config.layers[i].attention != AttentionKind::kKda) continue;
-    layers[i].q_window.resize(window);
-    layers[i].k_window.resize(window);
-    layers[i].v_window.resize(window);
-    layers[i].kda.resize(matrix);
+  for (auto* taps : {&state.q_window, &state.k_window, &state.v_window}) taps->resize(window);
+  state.kda.resize(static_cast<size_t>(config.kda_width() * config.kda_head_dim));
+  return state;
+}
+
+SequenceState::SequenceState(const ModelConfig& config) {
+  for (int64_t layer = 0; layer < std::ssize(config.layers); ++layer) {
+    layers.push_back(fresh_layer_state(config, layer));
   }
 }
 

@@ -23,6 +23,9 @@ struct LayerState {
       cache;  // [positions, latent + extra]: normed latent, then the shared extra part
 };
 
+// Of a sequence that has seen nothing.
+LayerState fresh_layer_state(const ModelConfig& config, int64_t layer);
+
 struct SequenceState {
   explicit SequenceState(const ModelConfig& config);
 

@@ -7,38 +7,72 @@
 
 namespace k3 {
 
-Weights::Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes)
-    : pack_(pack), config_(config), check_hashes_(check_hashes) {
-  const bool residual_mix = config.attention_residual_block.has_value();
+Weights::Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes,
+                 Residence residence)
+    : pack_(pack), config_(config), check_hashes_(check_hashes), residence_(residence) {
+  layers.resize(config.layers.size());
+  if (residence == Residence::kOnePart) return;
+  read_embedding();
+  read_output();
+  for (size_t layer = 0; layer < layers.size(); ++layer) read_layer(layer);
+}
+
+void Weights::hold_nothing() {
+  K3_CHECK(residence_ == Residence::kOnePart);
+  embedding = head = {};
+  final_norm = output_res_norm = output_res_proj = nullptr;
+  layers.assign(layers.size(), {});
+  storage_.clear();
+}
+
+void Weights::hold_embedding() {
+  hold_nothing();
+  read_embedding();
+}
+
+void Weights::hold_layer(int64_t layer) {
+  hold_nothing();
+  read_layer(static_cast<size_t>(layer));
+}
+
+void Weights::hold_output() {
+  hold_nothing();
+  read_output();
+}
+
+void Weights::read_embedding() {
   embedding = matrix("model.embed_tokens.weight");
+}
+
+void Weights::read_output() {
   head = matrix("lm_head.weight");
   final_norm = vector("model.norm.weight");
-  if (residual_mix) {
+  if (config().attention_residual_block) {
     output_res_norm = vector("model.output_attn_res_norm.weight");
     output_res_proj = vector("model.output_attn_res_proj.weight");
   }
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    const std::string prefix = "model.layers." + std::to_string(i) + ".";
-    LayerWeights layer;
-    layer.input_norm = vector(prefix + "input_layernorm.weight");
-    layer.post_attention_norm = vector(prefix + "post_attention_layernorm.weight");
-    if (residual_mix) {
-      layer.attention_res_norm = vector(prefix + "self_attention_res_norm.weight");
-      layer.attention_res_proj = vector(prefix + "self_attention_res_proj.weight");
-      layer.mlp_res_norm = vector(prefix + "mlp_res_norm.weight");
-      layer.mlp_res_proj = vector(prefix + "mlp_res_proj.weight");
-    }
-    if (config.layers[i].attention == AttentionKind::kKda) {
-      layer.kda = load_kda(prefix + "self_attn.");
-    } else {
-      layer.mla = load_mla(prefix + "self_attn.");
-    }
-    if (config.layers[i].ffn == FfnKind::kDense) {
-      layer.dense = load_mlp(prefix + "mlp.");
-    } else {
-      layer.moe = load_moe(prefix + "block_sparse_moe.", static_cast<int64_t>(i));
-    }
-    layers.push_back(std::move(layer));
+}
+
+void Weights::read_layer(size_t i) {
+  const std::string prefix = "model.layers." + std::to_string(i) + ".";
+  LayerWeights& layer = layers[i];
+  layer.input_norm = vector(prefix + "input_layernorm.weight");
+  layer.post_attention_norm = vector(prefix + "post_attention_layernorm.weight");
+  if (config().attention_residual_block) {
+    layer.attention_res_norm = vector(prefix + "self_attention_res_norm.weight");
+    layer.attention_res_proj = vector(prefix + "self_attention_res_proj.weight");
+    layer.mlp_res_norm = vector(prefix + "mlp_res_norm.weight");
+    layer.mlp_res_proj = vector(prefix + "mlp_res_proj.weight");
+  }
+  if (config().layers[i].attention == AttentionKind::kKda) {
+    layer.kda = load_kda(prefix + "self_attn.");
+  } else {
+    layer.mla = load_mla(prefix + "self_attn.");
+  }
+  if (config().layers[i].ffn == FfnKind::kDense) {
+    layer.dense = load_mlp(prefix + "mlp.");
+  } else {
+    layer.moe = load_moe(prefix + "block_sparse_moe.", static_cast<int64_t>(i));
   }
 }
 
@@ -119,6 +153,7 @@ MatrixView Weights::matrix(const std::string& name) {
   K3_CHECK(tensor != nullptr && tensor->shape.rank() == 2);
   AlignedBytes& extent = storage_.emplace_back(tensor->extent.length_bytes);
   pack_.read(tensor->extent, name, extent.span(), check_hashes_);
+  bytes_read_ += tensor->extent.length_bytes;
   return view_matrix(tensor->format, tensor->shape[0], tensor->shape[1], extent.data());
 }
 
@@ -127,6 +162,7 @@ const float* Weights::vector(const std::string& name) {
   K3_CHECK(tensor != nullptr);
   AlignedBytes extent(tensor->extent.length_bytes);
   pack_.read(tensor->extent, name, extent.span(), check_hashes_);
+  bytes_read_ += tensor->extent.length_bytes;
   if (tensor->format == Format::kBf16) {
     const int64_t count = tensor->extent.length_bytes / 2;
     AlignedBytes wide(count * 4);

@@ -70,16 +70,30 @@ struct LayerWeights {
   MoeWeights moe;                                                // when kMoe
 };
 
+// Which weights are in memory.
+enum class Residence : uint8_t {
+  kAll,      // every layer and the model's own
+  kOnePart,  // the part that was last held: for programs that go through the model layer by layer
+};
+
 class Weights {
  public:
   // Reads every tensor of the layers of `config` and of the model itself, but no routed expert.
   // `config` is the pack's, or the same with fewer layers, and must outlive this. With
-  // `check_hashes` each extent's hash is checked on the way.
-  Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes);
+  // `check_hashes` each extent's hash is checked on the way. Under kOnePart nothing is read yet.
+  Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes,
+          Residence residence = Residence::kAll);
+
+  // kOnePart: frees the part held before, whose views are then null, and reads another.
+  void hold_embedding();
+  void hold_layer(int64_t layer);
+  void hold_output();  // output mix, norm and head
+  void hold_nothing();
 
   const ModelConfig& config() const { return config_; }
   const PackReader& pack() const { return pack_; }
-  int64_t resident_bytes() const;  // of memory that the weights take
+  int64_t resident_bytes() const;                     // of memory that the weights take
+  int64_t bytes_read() const { return bytes_read_; }  // from the pack so far
 
   MatrixView embedding;                    // [vocab, d]
   MatrixView head;                         // [vocab, d]
@@ -89,6 +103,9 @@ class Weights {
   std::vector<LayerWeights> layers;
 
  private:
+  void read_embedding();
+  void read_layer(size_t layer);
+  void read_output();
   MatrixView matrix(const std::string& name);
   const float* vector(const std::string& name);
   KdaWeights load_kda(const std::string& prefix);
@@ -99,7 +116,9 @@ class Weights {
   const PackReader& pack_;
   const ModelConfig& config_;
   bool check_hashes_;
+  Residence residence_;
   std::vector<AlignedBytes> storage_;
+  int64_t bytes_read_ = 0;
 };
 
 }  // namespace k3

@@ -1,6 +1,7 @@
 #include "schema/pack_frame.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "schema/error.h"
 #include "schema/hash.h"
@@ -9,17 +10,16 @@
 namespace k3 {
 namespace {
 
-constexpr std::array<uint8_t, 8> kMagic = {0x89, 'K', '3', 'P', 'A', 'C', 'K', '\n'};
 constexpr size_t kHashedBytes = 56;
 constexpr uint64_t kLargestIndex = (uint64_t{1} << 31) - 1;  // FlatBuffers offsets are 32-bit
 
 }  // namespace
 
-std::array<std::byte, kFrameBytes> encode_frame(const PackFrame& frame) {
+std::array<std::byte, kFrameBytes> encode_frame(const PackFrame& frame, const FrameKind& kind) {
   std::array<std::byte, kFrameBytes> bytes{};
-  std::transform(kMagic.begin(), kMagic.end(), bytes.begin(),
+  std::transform(kind.magic.begin(), kind.magic.end(), bytes.begin(),
                  [](uint8_t value) { return std::byte{value}; });
-  store_little_endian(kPackVersion, &bytes[8]);
+  store_little_endian(kind.version, &bytes[8]);
   store_little_endian(static_cast<uint32_t>(kFrameBytes), &bytes[12]);
   store_little_endian(static_cast<uint64_t>(frame.index.offset_bytes), &bytes[16]);
   store_little_endian(static_cast<uint64_t>(frame.index.length_bytes), &bytes[24]);
@@ -30,21 +30,24 @@ std::array<std::byte, kFrameBytes> encode_frame(const PackFrame& frame) {
 }
 
 PackFrame decode_frame(std::span<const std::byte> bytes, const std::string& path,
-                       int64_t file_bytes, Tail tail) {
+                       int64_t file_bytes, Tail tail, const FrameKind& kind) {
   const auto true_bytes = static_cast<uint64_t>(file_bytes);
   if (bytes.size() < static_cast<size_t>(kFrameBytes)) {
-    throw Error(path, ": not a pack: has ", bytes.size(), " bytes, a frame alone has ",
+    throw Error(path, ": not a ", kind.noun, ": has ", bytes.size(), " bytes, a frame alone has ",
                 kFrameBytes);
   }
   const bool magic_matches =
-      std::equal(kMagic.begin(), kMagic.end(), bytes.begin(),
+      std::equal(kind.magic.begin(), kind.magic.end(), bytes.begin(),
                  [](uint8_t want, std::byte got) { return std::byte{want} == got; });
-  if (!magic_matches) throw Error(path, ": not a pack: does not start with \\x89K3PACK\\n");
+  if (!magic_matches) {
+    const std::string_view name(reinterpret_cast<const char*>(&kind.magic[1]), 6);
+    throw Error(path, ": not a ", kind.noun, ": does not start with \\x89", name, "\\n");
+  }
 
   // The version comes before the hash: a later version may hash other bytes.
   const auto version = load_little_endian<uint32_t>(&bytes[8]);
-  if (version != kPackVersion) {
-    throw Error(path, ": is version ", version, ", this program reads ", kPackVersion);
+  if (version != kind.version) {
+    throw Error(path, ": is version ", version, ", this program reads ", kind.version);
   }
   const uint64_t hash = xxh3(bytes.first(kHashedBytes));
   if (load_little_endian<uint64_t>(&bytes[kHashedBytes]) != hash) {

@@ -1,8 +1,9 @@
-// The fixed 64 bytes at the start of every pack. They find the index and prove that nothing moved.
+// The fixed 64 bytes at the start of every pack and of every calibration. They find the index and
+// prove that nothing moved.
 //
 //   offset  bytes
-//        0      8  magic 89 4B 33 50 41 43 4B 0A: "\x89K3PACK\n", not text, and newline translation
-//                  breaks it
+//        0      8  magic, of a pack 89 4B 33 50 41 43 4B 0A: "\x89K3PACK\n", not text, and newline
+//                  translation breaks it
 //        8      4  format version
 //       12      4  bytes of this frame, 64
 //       16      8  offset of the index
@@ -32,7 +33,17 @@ struct PackFrame {
   int64_t file_bytes = 0;
 };
 
-std::array<std::byte, kFrameBytes> encode_frame(const PackFrame& frame);
+// What differs between the files that start with such a frame.
+struct FrameKind {
+  std::array<uint8_t, 8> magic;
+  uint32_t version;
+  const char* noun;  // in messages
+};
+inline constexpr FrameKind kPackFrame = {
+    {0x89, 'K', '3', 'P', 'A', 'C', 'K', '\n'}, kPackVersion, "pack"};
+
+std::array<std::byte, kFrameBytes> encode_frame(const PackFrame& frame,
+                                                const FrameKind& kind = kPackFrame);
 
 // What to do with bytes after the end that the frame states. An attach that was interrupted leaves
 // such a tail behind a pack that is whole; only the next attach, which drops it, may accept it.
@@ -41,6 +52,7 @@ enum class Tail { kRefuse, kIgnore };
 // Checks magic, version, hash, every fixed field, and that the index ends the file. `path` is for
 // messages, `file_bytes` is the true length of the file. Throws Error.
 PackFrame decode_frame(std::span<const std::byte> bytes, const std::string& path,
-                       int64_t file_bytes, Tail tail = Tail::kRefuse);
+                       int64_t file_bytes, Tail tail = Tail::kRefuse,
+                       const FrameKind& kind = kPackFrame);
 
 }  // namespace k3

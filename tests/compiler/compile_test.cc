@@ -38,7 +38,8 @@ CompileRequest to(const std::string& output) {
 }
 
 CompileRequest int8(CompileRequest request) {
-  request.options.ternary_trunk = {Precision::kInt8, Precision::kInt8};
+  request.options.ternary_trunk.trunk = Precision::kInt8;
+  request.options.ternary_trunk.head = Precision::kInt8;
   return request;
 }
 

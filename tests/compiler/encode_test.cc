@@ -34,7 +34,7 @@ std::vector<std::byte> read(const PackReader& pack, const Extent& extent) {
 
 Options int8_options() {
   Options options;
-  options.ternary_trunk = {Precision::kInt8, Precision::kInt8};
+  options.ternary_trunk.trunk = options.ternary_trunk.head = Precision::kInt8;
   return options;
 }
 

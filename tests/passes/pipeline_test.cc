@@ -22,7 +22,7 @@ Progress quiet{Progress::Style::kQuiet};
 
 Options int8_everywhere() {
   Options options;
-  options.ternary_trunk = {Precision::kInt8, Precision::kInt8};
+  options.ternary_trunk.trunk = options.ternary_trunk.head = Precision::kInt8;
   return options;
 }
 

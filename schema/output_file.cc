@@ -1,4 +1,4 @@
-#include "compiler/output_file.h"
+#include "schema/output_file.h"
 
 #include <unistd.h>
 

@@ -1,0 +1,176 @@
+#include "runtime/layer_major.h"
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+#include <string_view>
+
+#include "schema/error.h"
+#include "schema/memory_need.h"
+
+namespace k3 {
+namespace {
+
+// Adds the seconds it lives to `seconds`.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  ~Stopwatch() {
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& seconds_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Tokens of a sequence that pass together.
+struct Chunk {
+  int64_t document = 0;
+  int64_t position = 0;  // in the sequence
+  int64_t row = 0;
+  std::span<const int32_t> ids;
+  int64_t tokens() const { return std::ssize(ids); }
+};
+
+}  // namespace
+
+LayerMajorModel::LayerMajorModel(const LayerMajorOptions& options)
+    : pack_(options.pack_path),
+      name_(options.name),
+      weights_(pack_, pack_.config(), options.verify, Residence::kOnePart),
+      experts_(pack_, options.verify),
+      backend_(make_backend(options.backend)),
+      forward_(weights_, experts_, *backend_, options.chunk_tokens),
+      stream_(forward_.make_stream()) {}
+
+int64_t LayerMajorModel::layer_bytes(int64_t layer, int64_t longest_sequence,
+                                     bool all_experts) const {
+  int64_t bytes = 2 * forward_.buffer_bytes();  // the stream counted twice stands for scratch
+  const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+  for (const PackTensor& tensor : pack_.index().content.tensors) {
+    if (tensor.name.starts_with(prefix)) bytes += resident_bytes(tensor);
+  }
+  if (const PackBank* bank = pack_.bank(layer)) {
+    const int64_t experts = all_experts ? std::ssize(bank->experts) : config().experts_per_token;
+    bytes += experts * resident_bands(config(), *bank).extent_bytes();
+  }
+  constexpr int64_t kFloat = 4;
+  if (config().layers[static_cast<size_t>(layer)].attention == AttentionKind::kKda) {
+    bytes += kFloat * config().kda_width() * (config().kda_head_dim + 3 * config().conv_kernel);
+  } else {
+    bytes += kFloat * longest_sequence * (config().kv_lora_rank + config().qk_extra_dim);
+  }
+  return bytes;
+}
+
+template <class Read>
+void LayerMajorModel::timed_read(const Read& read, CaptureCost& cost) {
+  const int64_t before = weights_.bytes_read() + experts_.statistics().bytes_read;
+  {
+    const Stopwatch watch(cost.read_seconds);
+    read();
+  }
+  cost.weight_bytes += weights_.bytes_read() + experts_.statistics().bytes_read - before;
+}
+
+template <class Work>
+void LayerMajorModel::for_each_chunk(const CaptureText& text, const Work& work) const {
+  for (const CaptureSequence& sequence : text.sequences) {
+    const std::span<const int32_t> ids(sequence.ids);
+    for (int64_t position = 0; position < std::ssize(ids);) {
+      const int64_t tokens = std::min(forward_.max_tokens(), std::ssize(ids) - position);
+      work(Chunk{.document = sequence.document,
+                 .position = position,
+                 .row = sequence.first_row + position,
+                 .ids = ids.subspan(static_cast<size_t>(position), static_cast<size_t>(tokens))});
+      position += tokens;
+    }
+  }
+}
+
+void LayerMajorModel::open_streams(const CaptureText& text, const std::string& folder) {
+  streams_ = std::make_unique<StreamSpill>(folder, name_, config(), text.tokens());
+}
+
+void LayerMajorModel::release() {
+  weights_.hold_nothing();
+  experts_.hold_nothing();
+}
+
+void LayerMajorModel::embed(const CaptureText& text, const std::string& folder, CaptureCost& cost) {
+  open_streams(text, folder);
+  streams_->begin_embedding();
+  timed_read([this] { weights_.hold_embedding(); }, cost);
+  for_each_chunk(text, [&](const Chunk& chunk) {
+    forward_.embed(chunk.ids, stream_);
+    streams_->write(chunk.row, chunk.tokens(), stream_);
+  });
+  streams_->sync();
+  release();
+}
+
+void LayerMajorModel::run_layer(int64_t layer, const CaptureText& text, InputRecorder* recorder,
+                                int64_t memory_bytes, CaptureCost& cost) {
+  const PackBank* bank = pack_.bank(layer);
+  const int64_t least_experts =
+      bank == nullptr ? 0
+                      : config().experts_per_token * resident_bands(config(), *bank).extent_bytes();
+  const int64_t expert_bytes =
+      memory_bytes - layer_bytes(layer, text.longest_sequence(), false) + least_experts;
+  timed_read(
+      [&] {
+        weights_.hold_layer(layer);
+        experts_.hold_layer(layer, expert_bytes);
+      },
+      cost);
+  streams_->begin_layer(layer);
+  const int64_t read_before = experts_.statistics().bytes_read;
+  const int64_t moved_before = streams_->bytes_moved();
+  LayerState state;
+  for_each_chunk(text, [&](const Chunk& chunk) {
+    if (chunk.position == 0) state = fresh_layer_state(config(), layer);
+    {
+      const Stopwatch watch(cost.spill_seconds);
+      streams_->read(chunk.row, chunk.tokens(), stream_);
+    }
+    if (recorder != nullptr) recorder->at_row(chunk.row);
+    {
+      const Stopwatch watch(cost.forward_seconds);
+      forward_.run_layer(layer, chunk.tokens(), stream_, chunk.position, state, recorder);
+    }
+    const Stopwatch watch(cost.spill_seconds);
+    streams_->write(chunk.row, chunk.tokens(), stream_);
+  });
+  // Experts that memory did not hold were read while tokens passed.
+  cost.weight_bytes += experts_.statistics().bytes_read - read_before;
+  cost.spill_bytes += streams_->bytes_moved() - moved_before;
+  cost.forward_products += products_of_layer(config(), layer) * text.tokens();
+  const Stopwatch watch(cost.spill_seconds);
+  streams_->sync();
+  release();
+}
+
+void LayerMajorModel::finish(const CaptureText& text, InputRecorder* recorder,
+                             const OnLogits& on_logits, CaptureCost& cost) {
+  timed_read([this] { weights_.hold_output(); }, cost);
+  streams_->begin_layer(std::ssize(config().layers));
+  const auto vocab = static_cast<size_t>(config().vocab_size);
+  std::vector<float> logits;
+  for_each_chunk(text, [&](const Chunk& chunk) {
+    streams_->read(chunk.row, chunk.tokens(), stream_);
+    if (recorder != nullptr) recorder->at_row(chunk.row);
+    const float* x = forward_.finish(chunk.tokens(), stream_, recorder);
+    if (!on_logits) return;
+    logits.resize(chunk.ids.size() * vocab);
+    forward_.multiply_head(x, chunk.tokens(), logits.data());
+    for (size_t t = 0; t < chunk.ids.size(); ++t) {
+      on_logits(chunk.document, chunk.ids[t], logits.data() + t * vocab);
+    }
+  });
+  release();
+}
+
+}  // namespace k3

@@ -1,0 +1,21 @@
+#include "runtime/layerwise_model.h"
+
+#include "runtime/memory_limit.h"
+
+namespace k3 {
+
+LayerwiseModel::LayerwiseModel(const std::string& pack_path, const std::string& backend,
+                               int64_t max_tokens, bool check_hashes)
+    : pack_(pack_path),
+      weights_(pack_, pack_.config(), check_hashes, Residence::kOnePart),
+      experts_(pack_, check_hashes),
+      backend_(make_backend(backend)),
+      forward_(weights_, experts_, *backend_, max_tokens),
+      fresh_(pack_.config()) {}
+
+void LayerwiseModel::hold_layer(int64_t layer) {
+  weights_.hold_layer(layer);
+  experts_.hold_layer(layer, available_memory_bytes() / 2);
+}
+
+}  // namespace k3
