@@ -38,9 +38,13 @@ __global__ void append_entries(const float* entries, int64_t values, int64_t wid
 __global__ void find_bad(const float* values, int64_t count, int64_t place,
                          unsigned long long* fault) {
   const int64_t i = thread_index();
-  if (i < count && (float_bits(values[i]) & 0x7f800000u) == 0x7f800000u) {
-    atomicMin(fault, static_cast<unsigned long long>(place << 40 | i));
-  }
+  if (i >= count) return;
+  const uint32_t bits = float_bits(values[i]);
+  if ((bits & 0x7f800000u) != 0x7f800000u) return;
+  const FaultKind kind = (bits & 0x007fffffu) != 0 ? FaultKind::kNan
+                         : (bits >> 31) == 0       ? FaultKind::kInfinity
+                                                   : FaultKind::kMinusInfinity;
+  atomicMin(fault, fault_word(place, i, kind));
 }
 
 template <class... Parameters, class... Arguments>
@@ -80,6 +84,11 @@ cudaError_t append_to_cache(const float* entries, int64_t tokens, int64_t width,
 cudaError_t find_not_finite(const float* values, int64_t count, int64_t place,
                             unsigned long long* fault, cudaStream_t stream) {
   return launch_each(find_bad, count, stream, values, count, place, fault);
+}
+
+cudaError_t check_kernel_image() {
+  cudaFuncAttributes attributes = {};
+  return cudaFuncGetAttributes(&attributes, add_values);
 }
 
 }  // namespace k3::cuda

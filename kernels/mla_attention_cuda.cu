@@ -20,7 +20,13 @@ constexpr int kSoftmaxThreads = 256;
 struct Scratch {
   MlaShape shape;
   int64_t positions = 0;
+  int64_t first_token = 0;
   std::byte* begin = nullptr;
+
+  // How many positions the token sees.
+  __device__ int64_t visible(const int64_t* first_position, int64_t token) const {
+    return *first_position + first_token + token + 1;
+  }
 
   K3_HOST_DEVICE int64_t blocks() const { return divide_up(positions, kAttentionBlock); }
   K3_HOST_DEVICE int64_t block_sums_offset() const { return shape.heads * shape.cache_width() * 8; }
@@ -107,7 +113,7 @@ __global__ void score_positions(Scratch scratch, const float* cache, const int64
       take(block, divide_up(scratch.positions, kWarps)) * kWarps + warp_index();
   const int64_t first_head = take(block, divide_up(shape.heads, kScoreHeads)) * kScoreHeads;
   const int64_t token = block;
-  if (position > *first_position + token) return;
+  if (position >= scratch.visible(first_position, token)) return;
   const double* queries[kScoreHeads];
   for (int h = 0; h < kScoreHeads; ++h) {
     const int64_t head = first_head + h;
@@ -152,7 +158,7 @@ __global__ void softmax_positions(Scratch scratch, const int64_t* first_position
   int64_t block = blockIdx.x;
   const int64_t head = take(block, scratch.shape.heads);
   const int64_t token = block;
-  const int64_t positions = *first_position + token + 1;
+  const int64_t positions = scratch.visible(first_position, token);
   float* scores = scratch.scores(token, head);
   const float maximum = largest_score(scores, positions);
   for (int64_t s = threadIdx.x; s < positions; s += kSoftmaxThreads) {
@@ -203,7 +209,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t head = take(block, shape.heads);
   const int64_t token = block;
   if (column >= shape.latent) return;
-  const int64_t positions = *first_position + token + 1;
+  const int64_t positions = scratch.visible(first_position, token);
   const float* probabilities = scratch.scores(token, head);
   const int64_t width = shape.cache_width();
   double total = 0;
@@ -267,9 +273,11 @@ int64_t mla_scratch_bytes(const MlaShape& shape, int64_t positions) {
 }
 
 cudaError_t mla_attention(const MlaShape& shape, const float* q, const MatrixView& kv_b,
-                          const float* cache, const int64_t* first_position, int64_t positions,
-                          int64_t tokens, std::byte* scratch, float* o, cudaStream_t stream) {
-  const Scratch lent{.shape = shape, .positions = positions, .begin = scratch};
+                          const float* cache, const int64_t* first_position, int64_t first_token,
+                          int64_t positions, int64_t tokens, std::byte* scratch, float* o,
+                          cudaStream_t stream) {
+  const Scratch lent{
+      .shape = shape, .positions = positions, .first_token = first_token, .begin = scratch};
   if (kv_b.format == Format::kBf16) {
     return attend<WideBf16Row>(lent, q, kv_b, cache, first_position, tokens, o, stream);
   }

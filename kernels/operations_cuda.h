@@ -80,11 +80,13 @@ cudaError_t append_to_cache(const float* entries, int64_t tokens, int64_t width,
 // What mla_attention needs in between, for each of its tokens: so many bytes, 16-byte aligned.
 // `positions` is the most that a token sees.
 int64_t mla_scratch_bytes(const MlaShape& shape, int64_t positions);
-// The first position is read from the device, so that a captured call serves every position;
-// `positions` bounds what the last token sees.
+// Token t stands at *first_position + first_token + t: the first position of a pass is read from
+// the device, so that a captured call serves every position. `positions` bounds what the last token
+// sees.
 cudaError_t mla_attention(const MlaShape& shape, const float* q, const MatrixView& kv_b,
-                          const float* cache, const int64_t* first_position, int64_t positions,
-                          int64_t tokens, std::byte* scratch, float* o, cudaStream_t stream);
+                          const float* cache, const int64_t* first_position, int64_t first_token,
+                          int64_t positions, int64_t tokens, std::byte* scratch, float* o,
+                          cudaStream_t stream);
 
 // keys and scores [tokens, experts] are lent; scores receives sigmoid(logits).
 cudaError_t route(const RouterRule& rule, const float* logits, const float* bias,
@@ -109,10 +111,21 @@ cudaError_t routed_experts(const RoutedExpertsShape& shape, const ExpertWeights*
                            const PreparedVectors& z, int64_t tokens, const ExpertScratch& scratch,
                            float* u, cudaStream_t stream);
 
-// *fault becomes the least of itself and (place << 40 | i), i the first of the `count` values that
-// is not finite; place is below 2^23, count at most 2^40.
+// *fault becomes the least of itself and fault_word of the first of the `count` values that is not
+// finite. A place is below 2^23, a count at most 2^38.
+enum class FaultKind : uint8_t { kNan = 0, kInfinity = 1, kMinusInfinity = 2 };
+K3_HOST_DEVICE inline unsigned long long fault_word(int64_t place, int64_t index, FaultKind kind) {
+  return static_cast<unsigned long long>(place << 40 | index << 2 | static_cast<int64_t>(kind));
+}
 cudaError_t find_not_finite(const float* values, int64_t count, int64_t place,
                             unsigned long long* fault, cudaStream_t stream);
+
+// Whether the machine code in this program includes some for the device in use.
+cudaError_t check_kernel_image();
+
+// Reads bytes [0, bytes), a multiple of 16, and does next to nothing with them: what the card's
+// memory can deliver. `sink` receives something that depends on all of them.
+cudaError_t read_bytes(const std::byte* from, int64_t bytes, unsigned* sink, cudaStream_t stream);
 
 // For audit: the products in double on float activations, each row in lane order, and with them
 // the experts: everything that the exact numerics do in integers, another way. The same bits on

@@ -75,7 +75,9 @@ ExpertCache::Entry& ExpertCache::load(const PackBank& bank, int32_t slot, uint64
   } else {
     pack_.read(expert.extent, name, entry.extent.span(), check_hashes_);
   }
-  entry.weights = {.extent = entry.extent.data(), .least_exponent = expert.least_exponent};
+  entry.weights = {.extent = entry.extent.data(),
+                   .least_exponent = expert.least_exponent,
+                   .name = static_cast<int64_t>(key)};
   statistics_.bytes_read += expert.extent.length_bytes;
   return entries_.insert_or_assign(key, std::move(entry)).first->second;
 }

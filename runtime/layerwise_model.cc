@@ -7,9 +7,9 @@ namespace k3 {
 LayerwiseModel::LayerwiseModel(const std::string& pack_path, const std::string& backend,
                                int64_t max_tokens, bool check_hashes)
     : pack_(pack_path),
-      weights_(pack_, pack_.config(), check_hashes, Residence::kOnePart),
-      experts_(pack_, check_hashes),
       backend_(make_backend(backend)),
+      weights_(pack_, pack_.config(), check_hashes, Residence::kOnePart, backend_.get()),
+      experts_(pack_, check_hashes),
       forward_(weights_, experts_, *backend_, max_tokens),
       fresh_(pack_.config()) {}
 

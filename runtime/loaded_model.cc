@@ -1,5 +1,8 @@
 #include "runtime/loaded_model.h"
 
+#include <iostream>
+
+#include "runtime/backend_choice.h"
 #include "runtime/memory_limit.h"
 #include "schema/error.h"
 
@@ -42,6 +45,15 @@ ModelConfig config_to_run(const PackReader& pack, const LoadOptions& options) {
   return config;
 }
 
+std::unique_ptr<Backend> chosen_backend(const LoadOptions& options, const PackReader& pack) {
+  BackendChoice choice = choose_backend({.name = options.backend,
+                                         .gpu_experts_gb = options.gpu_experts_gb,
+                                         .numerics = options.numerics},
+                                        pack);
+  if (!choice.note.empty()) std::cerr << "k3exec: " << choice.note << '\n';
+  return std::move(choice.backend);
+}
+
 }  // namespace
 
 Tokenizer load_tokenizer(const PackReader& pack) {
@@ -49,14 +61,17 @@ Tokenizer load_tokenizer(const PackReader& pack) {
                    pack.side_file("tokenizer_config.json"), pack.config().vocab_size);
 }
 
-LoadedModel::LoadedModel(const LoadOptions& options)
+LoadedModel::LoadedModel(const LoadOptions& options) : LoadedModel(options, nullptr) {}
+
+LoadedModel::LoadedModel(const LoadOptions& options, std::unique_ptr<Backend> backend)
     : pack_(checked(options).pack_path),
       config_(config_to_run(pack_, options)),
       tokenizer_(load_tokenizer(pack_)),
-      weights_(pack_, config_, options.verify),
-      experts_(pack_, static_cast<int64_t>(config_.layers.size()), expert_budget_bytes(options),
+      backend_(backend != nullptr ? std::move(backend) : chosen_backend(options, pack_)),
+      weights_(pack_, config_, options.verify, Residence::kAll, backend_.get()),
+      experts_(pack_, static_cast<int64_t>(config_.layers.size()),
+               backend_->take_experts(pack_, config_, expert_budget_bytes(options), options.verify),
                options.verify),
-      backend_(make_backend(options.backend)),
       forward_(weights_, experts_, *backend_, options.chunk_tokens) {
   if (!options.verify || !experts_.all_resident()) return;
   const auto faults = pack_.verify({}, PackReader::Scope::kAroundWeights);

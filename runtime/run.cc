@@ -87,8 +87,10 @@ void run(const RunOptions& options, std::ostream& out) {
   if (!options.dump_path.empty()) {
     dump.write(options.dump_path, std::span(state.ids).subspan(first_position));
   }
-  if (!options.save_state_path.empty())
+  if (!options.save_state_path.empty()) {
+    state.bring_home(model.config());
     save_state(state, model.config(), payload, options.save_state_path);
+  }
   if (options.json) {
     write_json(generation, prompt, model, model.backend().name(), out);
   } else if (!generation.text.empty()) {

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "runtime/resident_layer.h"
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/safetensors.h"
@@ -111,6 +112,29 @@ class StateFile {
 
 }  // namespace
 
+ResidentHandle::ResidentHandle() = default;
+ResidentHandle::ResidentHandle(const ResidentHandle& other) {
+  K3_CHECK(other.layer_ == nullptr);
+}
+ResidentHandle::ResidentHandle(ResidentHandle&& other) noexcept = default;
+ResidentHandle& ResidentHandle::operator=(ResidentHandle other) noexcept {
+  layer_ = std::move(other.layer_);
+  return *this;
+}
+ResidentHandle::~ResidentHandle() = default;
+void ResidentHandle::reset(ResidentLayer* layer) {
+  layer_.reset(layer);
+}
+
+void SequenceState::bring_home(const ModelConfig& config) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].resident == nullptr) continue;
+    const bool has_cache = config.layers[i].attention == AttentionKind::kMla;
+    layers[i].resident->write_back(positions(), has_cache ? config.cache_width() : 0, layers[i]);
+    layers[i].resident.reset(nullptr);
+  }
+}
+
 LayerState fresh_layer_state(const ModelConfig& config, int64_t layer) {
   LayerState state;
   if (config.layers[static_cast<size_t>(layer)].attention != AttentionKind::kKda) return state;
@@ -128,6 +152,7 @@ SequenceState::SequenceState(const ModelConfig& config) {
 
 void save_state(const SequenceState& state, const ModelConfig& config, uint64_t payload_xxh3,
                 const std::string& path) {
+  for (const LayerState& layer : state.layers) K3_CHECK(layer.resident == nullptr);
   const auto arrays = arrays_of(state, config, state.positions());
   std::vector<TensorToWrite> tensors;
   tensors.push_back({"ids", Dtype::kI32, {state.positions()}, std::as_bytes(std::span(state.ids))});

@@ -8,8 +8,12 @@
 namespace k3 {
 
 Weights::Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes,
-                 Residence residence)
-    : pack_(pack), config_(config), check_hashes_(check_hashes), residence_(residence) {
+                 Residence residence, Backend* backend)
+    : pack_(pack),
+      config_(config),
+      check_hashes_(check_hashes),
+      residence_(residence),
+      device_(backend != nullptr && !backend->works_on_host() ? backend : nullptr) {
   layers.resize(config.layers.size());
   if (residence == Residence::kOnePart) return;
   read_embedding();
@@ -23,6 +27,7 @@ void Weights::hold_nothing() {
   final_norm = output_res_norm = output_res_proj = nullptr;
   layers.assign(layers.size(), {});
   storage_.clear();
+  device_storage_.clear();
 }
 
 void Weights::hold_embedding() {
@@ -79,6 +84,7 @@ void Weights::read_layer(size_t i) {
 int64_t Weights::resident_bytes() const {
   int64_t bytes = 0;
   for (const AlignedBytes& part : storage_) bytes += part.size_bytes();
+  for (const auto& part : device_storage_) bytes += std::ssize(part);
   return bytes;
 }
 
@@ -143,6 +149,12 @@ MoeWeights Weights::load_moe(const std::string& prefix, int64_t layer) {
   for (const PackExpert& expert : moe.bank->experts) {
     moe.source_ids.push_back(static_cast<int32_t>(expert.source_id));
   }
+  moe.router_ids = moe.source_ids.data();
+  if (device_ != nullptr) {
+    AlignedBytes ids(std::ssize(moe.source_ids) * int64_t{sizeof(int32_t)});
+    std::memcpy(ids.data(), moe.source_ids.data(), ids.span().size());
+    moe.router_ids = reinterpret_cast<const int32_t*>(keep(std::move(ids)));
+  }
   return moe;
 }
 
@@ -151,10 +163,17 @@ MoeWeights Weights::load_moe(const std::string& prefix, int64_t layer) {
 MatrixView Weights::matrix(const std::string& name) {
   const PackTensor* tensor = pack_.find(name);
   K3_CHECK(tensor != nullptr && tensor->shape.rank() == 2);
-  AlignedBytes& extent = storage_.emplace_back(tensor->extent.length_bytes);
+  AlignedBytes extent(tensor->extent.length_bytes);
   pack_.read(tensor->extent, name, extent.span(), check_hashes_);
   bytes_read_ += tensor->extent.length_bytes;
-  return view_matrix(tensor->format, tensor->shape[0], tensor->shape[1], extent.data());
+  return view_matrix(tensor->format, tensor->shape[0], tensor->shape[1], keep(std::move(extent)));
+}
+
+const std::byte* Weights::keep(AlignedBytes extent) {
+  if (device_ == nullptr) return storage_.emplace_back(std::move(extent)).data();
+  auto& there = device_storage_.emplace_back(make_vector<std::byte>(*device_, extent.size_bytes()));
+  device_->upload(extent.data(), extent.size_bytes(), there.data());
+  return there.data();
 }
 
 const float* Weights::vector(const std::string& name) {
@@ -174,8 +193,7 @@ const float* Weights::vector(const std::string& name) {
     }
     extent = std::move(wide);
   }
-  storage_.push_back(std::move(extent));
-  return reinterpret_cast<const float*>(storage_.back().data());
+  return reinterpret_cast<const float*>(keep(std::move(extent)));
 }
 
 }  // namespace k3

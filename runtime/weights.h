@@ -1,15 +1,16 @@
 // Every tensor of the model by name, as the forward pass reads them. Reading this header is reading
 // the architecture.
 //
-// Matrices stay in the pack's format and are views into extents held here; vectors are widened to
-// float once. Shapes are [outputs, inputs]; d is the hidden size, l the width the routed experts
-// work in, H x D the KDA heads, h the MLA heads.
+// Matrices stay in the pack's format and are views into extents held here, where the backend works;
+// vectors are widened to float once. Shapes are [outputs, inputs]; d is the hidden size, l the
+// width the routed experts work in, H x D the KDA heads, h the MLA heads.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "runtime/backend_memory.h"
 #include "schema/aligned_bytes.h"
 #include "schema/matrix_view.h"
 #include "schema/model_config.h"
@@ -49,13 +50,14 @@ struct MlpWeights {
 };
 
 struct MoeWeights {
-  MatrixView gate;                    // [experts, d]: the router
-  const float* score_bias = nullptr;  // [experts]: for choosing only
-  std::vector<int32_t> source_ids;    // [experts]: the checkpoint's numbers
-  MatrixView down_proj, up_proj;      // [l, d], [d, l], when the experts work in a latent
-  const float* norm = nullptr;        // [l], when latent_norm
-  MlpWeights shared;                  // width shared_experts x expert_intermediate_size, if any
-  const PackBank* bank = nullptr;     // the routed experts, fetched by ExpertCache
+  MatrixView gate;                      // [experts, d]: the router
+  const float* score_bias = nullptr;    // [experts]: for choosing only
+  std::vector<int32_t> source_ids;      // [experts]: the checkpoint's numbers
+  const int32_t* router_ids = nullptr;  // the same where the backend works
+  MatrixView down_proj, up_proj;        // [l, d], [d, l], when the experts work in a latent
+  const float* norm = nullptr;          // [l], when latent_norm
+  MlpWeights shared;                    // width shared_experts x expert_intermediate_size, if any
+  const PackBank* bank = nullptr;       // the routed experts, fetched by ExpertCache
 };
 
 struct LayerWeights {
@@ -81,8 +83,9 @@ class Weights {
   // Reads every tensor of the layers of `config` and of the model itself, but no routed expert.
   // `config` is the pack's, or the same with fewer layers, and must outlive this. With
   // `check_hashes` each extent's hash is checked on the way. Under kOnePart nothing is read yet.
+  // They lie where `backend` works, which must outlive this; on the host when it is null.
   Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes,
-          Residence residence = Residence::kAll);
+          Residence residence = Residence::kAll, Backend* backend = nullptr);
 
   // kOnePart: frees the part held before, whose views are then null, and reads another.
   void hold_embedding();
@@ -108,6 +111,7 @@ class Weights {
   void read_output();
   MatrixView matrix(const std::string& name);
   const float* vector(const std::string& name);
+  const std::byte* keep(AlignedBytes extent);
   KdaWeights load_kda(const std::string& prefix);
   MlaWeights load_mla(const std::string& prefix);
   MlpWeights load_mlp(const std::string& prefix);
@@ -117,7 +121,9 @@ class Weights {
   const ModelConfig& config_;
   bool check_hashes_;
   Residence residence_;
+  Backend* device_;  // null: all is on the host
   std::vector<AlignedBytes> storage_;
+  std::vector<BackendVector<std::byte>> device_storage_;
   int64_t bytes_read_ = 0;
 };
 

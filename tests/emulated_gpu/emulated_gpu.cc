@@ -85,7 +85,7 @@ struct Fiber {
 };
 
 struct Block {
-  std::vector<Fiber> fibers;
+  std::deque<Fiber> fibers;  // that never move
   std::vector<Warp> warps;
   Gate gate;
   Context scheduler;
@@ -97,11 +97,24 @@ Block block;
 Order order = Order::kAscending;
 Counts counts;
 
+// A fiber serves one thread after another: starting one costs more than most threads do.
 void run_fiber() {
-  (*block.thread)();
-  Fiber& fiber = block.fibers[block.running];
-  fiber.done = true;
-  switch_context(fiber.context, block.scheduler);
+  for (;;) {
+    (*block.thread)();
+    Fiber& fiber = block.fibers[block.running];
+    fiber.done = true;
+    switch_context(fiber.context, block.scheduler);
+  }
+}
+
+void start_fiber(Fiber& fiber) {
+  fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
+  ucontext_t& start = fiber.context.full;
+  getcontext(&start);
+  start.uc_stack.ss_sp = fiber.stack.get();
+  start.uc_stack.ss_size = kStackBytes;
+  start.uc_link = nullptr;
+  makecontext(&start, run_fiber, 0);
 }
 
 void arrive_and_wait(Gate& gate) {
@@ -117,22 +130,13 @@ void arrive_and_wait(Gate& gate) {
 }
 
 void run_block(size_t threads) {
-  if (block.fibers.size() < threads) block.fibers.resize(threads);
+  while (block.fibers.size() < threads) start_fiber(block.fibers.emplace_back());
   block.warps.assign(threads / kWarp, Warp{});
   for (Warp& warp : block.warps) warp.gate.expected = kWarp;
   block.gate = Gate{.expected = static_cast<int>(threads)};
   for (size_t i = 0; i < threads; ++i) {
-    Fiber& fiber = block.fibers[i];
-    if (fiber.stack == nullptr) fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
-    fiber.waits_for = nullptr;
-    fiber.done = false;
-    fiber.context.jumps = false;
-    ucontext_t& start = fiber.context.full;
-    getcontext(&start);
-    start.uc_stack.ss_sp = fiber.stack.get();
-    start.uc_stack.ss_size = kStackBytes;
-    start.uc_link = nullptr;
-    makecontext(&start, run_fiber, 0);
+    block.fibers[i].waits_for = nullptr;
+    block.fibers[i].done = false;
   }
   for (size_t left = threads; left > 0;) {
     bool moved = false;

@@ -6,25 +6,6 @@ namespace k3::test {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kBlocks = 1 << 12;
-constexpr int kReads = 4;  // in flight, a thread
-
-__device__ uint32_t fold(const uint4& words) {
-  return words.x ^ words.y ^ words.z ^ words.w;
-}
-
-__global__ void read_words(const uint4* from, int64_t count, unsigned* sink) {
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  uint32_t folded = 0;
-  int64_t i = cuda::thread_index();
-  for (; i + (kReads - 1) * threads < count; i += kReads * threads) {
-    uint4 words[kReads];
-    for (int r = 0; r < kReads; ++r) words[r] = __ldcs(from + i + r * threads);
-    for (int r = 0; r < kReads; ++r) folded ^= fold(words[r]);
-  }
-  for (; i < count; i += threads) folded ^= fold(__ldcs(from + i));
-  if (folded == 0x9e3779b9u) *sink = folded;  // so that nothing is left out
-}
 
 __global__ void fill(uint32_t seed, uint32_t mask, uint32_t bits, int64_t words, uint32_t* to) {
   const int64_t i = cuda::thread_index();
@@ -43,13 +24,6 @@ __global__ void multiply_rows(MatrixView weights, ActivationVector x, float* y) 
 }
 
 }  // namespace
-
-cudaError_t read_bytes(const std::byte* from, int64_t bytes, unsigned* sink, cudaStream_t stream) {
-  const int64_t count = bytes / static_cast<int64_t>(sizeof(uint4));
-  const int64_t blocks = divide_up(count, kThreads * kReads);
-  return cuda::launch(read_words, blocks < kBlocks ? blocks : kBlocks, kThreads, stream,
-                      reinterpret_cast<const uint4*>(from), count, sink);
-}
 
 cudaError_t fill_words(uint32_t seed, uint32_t mask, uint32_t bits, int64_t words, uint32_t* to,
                        cudaStream_t stream) {

@@ -9,10 +9,6 @@
 
 namespace k3::test {
 
-// Reads bytes [0, bytes), a multiple of 16, and does next to nothing with them: the card's speed of
-// reading. `sink` receives something that depends on all of them.
-cudaError_t read_bytes(const std::byte* from, int64_t bytes, unsigned* sink, cudaStream_t stream);
-
 // Words from a counter, each under `mask` and then over `bits`; `words` of them.
 cudaError_t fill_words(uint32_t seed, uint32_t mask, uint32_t bits, int64_t words, uint32_t* to,
                        cudaStream_t stream);

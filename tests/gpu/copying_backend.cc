@@ -141,8 +141,8 @@ void CopyingBackend::mla_attention(const MlaShape& shape, const float* q, const 
       static_cast<size_t>(tokens * cuda::mla_scratch_bytes(shape, positions)));
   Floats out = room(tokens * shape.heads * shape.v_dim);
   check_cuda(cuda::mla_attention(shape, q_there.data(), kv_b_there.view(), cache_there.data(),
-                                 first_there.data(), positions, tokens, scratch.data(), out.data(),
-                                 the_stream()));
+                                 first_there.data(), 0, positions, tokens, scratch.data(),
+                                 out.data(), the_stream()));
   out.copy_to(o);
 }
 

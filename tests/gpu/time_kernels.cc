@@ -184,12 +184,12 @@ void time_format(Table& table, Format format, Shape shape, int64_t cache_bytes) 
   const std::string name = name_of(format);
 
   const double read_seconds = seconds_each(matrices, [&](int64_t i) {
-    check_cuda(read_bytes(matrices.data() + i * matrices.matrix_bytes(), matrices.matrix_bytes(),
-                          sink.data(), the_stream()));
+    check_cuda(cuda::read_bytes(matrices.data() + i * matrices.matrix_bytes(),
+                                matrices.matrix_bytes(), sink.data(), the_stream()));
   });
   Graph all([&] {
-    check_cuda(read_bytes(matrices.data(), matrices.count() * matrices.matrix_bytes(), sink.data(),
-                          the_stream()));
+    check_cuda(cuda::read_bytes(matrices.data(), matrices.count() * matrices.matrix_bytes(),
+                                sink.data(), the_stream()));
   });
   const double read = bytes / read_seconds;
   const double peak = bytes * static_cast<double>(matrices.count()) / all.best_seconds();
@@ -272,8 +272,8 @@ void time_experts(Table& table, const ExpertBands& place, int64_t cache_bytes) {
   });
   Graph reading([&] {
     for (int64_t bank = 0; bank < banks; ++bank) {
-      check_cuda(read_bytes(memory.data() + bank * kExperts * extent, kExperts * extent,
-                            sink.data(), the_stream()));
+      check_cuda(cuda::read_bytes(memory.data() + bank * kExperts * extent, kExperts * extent,
+                                  sink.data(), the_stream()));
     }
   });
   const double bytes = static_cast<double>(kExperts * extent);

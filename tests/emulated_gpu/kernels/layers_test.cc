@@ -262,7 +262,7 @@ void expect_mla_bits(Random& random, const MlaShape& shape, Format format, int64
   DeviceArray<float> o(want.size());
   ASSERT_EQ(
       cuda::mla_attention(shape, q_there.data(), kv_b_there.view(), cache_there.data(),
-                          first_there.data(), room, tokens, scratch.data(), o.data(), the_stream()),
+                          first_there.data(), 0, room, tokens, scratch.data(), o.data(), the_stream()),
       cudaSuccess);
   EXPECT_TRUE(same_bits(o.values(), want)) << first << " + " << tokens;
 }
@@ -350,7 +350,7 @@ TEST(FindNotFiniteCuda, NamesTheFirstPlaceAndValue) {
   DeviceArray<float> broken(values);
   ASSERT_EQ(cuda::find_not_finite(broken.data(), 300, 5, fault.data(), the_stream()), cudaSuccess);
   ASSERT_EQ(cuda::find_not_finite(broken.data(), 300, 6, fault.data(), the_stream()), cudaSuccess);
-  EXPECT_EQ(fault.values()[0], (5ull << 40) + 7);
+  EXPECT_EQ(fault.values()[0], cuda::fault_word(5, 7, cuda::FaultKind::kNan));
 }
 
 }  // namespace
