@@ -10,6 +10,7 @@ packages=(
   libtbb-dev libcli11-dev libsimdjson-dev                   # parallel loops; flags; JSON
   libhwy-dev libpcre2-dev                                   # SIMD; the tokenizer's pattern
   libeigen3-dev                                             # eigenvalues of the solver's bound
+  liburing-dev                                              # many reads in flight
   libcurl4-openssl-dev ca-certificates                      # headers of a remote checkpoint
   libgtest-dev                                              # tests
 )

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@
 #include "compiler/pack_plan.h"
 #include "compiler/synth.h"
 #include "compiler/synth_presets.h"
+#include "compiler/trace_import.h"
+#include "compiler/trace_merge.h"
+#include "compiler/trace_report.h"
 #include "compiler/verify.h"
 #include "passes/pipeline.h"
 
@@ -57,6 +61,74 @@ CLI::Validator choice_names(const std::map<std::string, Choice>& choices) {
     return {};
   };
   return {transform, "{" + names + "}"};
+}
+
+// "16", or "all".
+CLI::Validator expert_count() {
+  const auto check = [](std::string& text) -> std::string {
+    const bool digits = !text.empty() && text.size() < 10 &&
+                        text.find_first_not_of("0123456789") == std::string::npos;
+    return digits || text == "all" || text == "ALL" ? "" : "is " + text + ", expected N or all";
+  };
+  return {check, "N|all"};
+}
+
+// The flags of prune_experts; call the result once they are read.
+std::function<void()> add_prune_flags(CLI::App& app, CompileRequest& request) {
+  PruneExpertsOptions& options = request.options.prune_experts;
+  struct Texts {
+    std::string keep = "all", score = "reap", cold = "drop";
+    double budget_gb = 0;
+  };
+  const auto texts = std::make_shared<Texts>();
+  CLI::Option* trace =
+      app.add_option(
+             "--trace", options.traces,
+             "Routing traces of this model (k3exec run|eval --trace). The experts that they "
+             "score highest lie first in each bank; with --prune-topk or --prune-budget-gb "
+             "only those stay. May be given several times")
+          ->expected(1)
+          ->take_all()
+          ->type_name("FILE");
+  CLI::Option* keep = app.add_option("--prune-topk", texts->keep,
+                                     "Keep the N experts of each layer with the highest score")
+                          ->check(expert_count())
+                          ->type_name("N|all")
+                          ->needs(trace);
+  CLI::Option* budget =
+      app.add_option("--prune-budget-gb", texts->budget_gb,
+                     "Keep as many experts as have this many 10^9 bytes, more in layers that lose "
+                     "more by it; at least three times what a token chooses in each")
+          ->check(CLI::PositiveNumber)
+          ->type_name("GB")
+          ->needs(trace)
+          ->excludes(keep);
+  app.add_option("--score", texts->score,
+                 "What makes an expert worth keeping: reap, the mean over the tokens that chose it "
+                 "of weight x norm of its output; frequency, how many chose it; gate, the sum of "
+                 "its weights; random, to compare with (default reap)")
+      ->check(CLI::IsMember(std::set<std::string>{"reap", "frequency", "gate", "random"}))
+      ->type_name("RULE")
+      ->needs(trace);
+  CLI::Option* plan =
+      app.add_option("--prune-plan", options.plan_path, "Replay this plan, which --plan-out wrote")
+          ->type_name("FILE")
+          ->excludes(trace);
+  app.add_option("--plan-out", request.plan_out, "Write which experts are kept, with their scores")
+      ->type_name("FILE");
+  app.add_option("--cold", texts->cold,
+                 "What becomes of the other experts: drop, or keep in a section of their own that "
+                 "no token is routed to unasked (default drop)")
+      ->check(CLI::IsMember(std::set<std::string>{"drop", "keep"}))
+      ->type_name("drop|keep");
+  return [&options, texts, keep, budget, plan] {
+    if (keep->count() > 0 && texts->keep != "all" && texts->keep != "ALL") {
+      options.keep = std::stoll(texts->keep);
+    }
+    if (budget->count() > 0) options.budget_bytes = static_cast<int64_t>(texts->budget_gb * 1e9);
+    if (plan->count() == 0) options.score = *parse_expert_score(texts->score);
+    options.keep_cold = texts->cold == "keep";
+  };
 }
 
 std::string describe_passes() {
@@ -132,9 +204,11 @@ Action setup_compile(CLI::App& app) {
   CLI::Option* stop_after = app.add_option("--stop-after", request->stop_after, describe_passes())
                                 ->check(CLI::IsMember(names))
                                 ->type_name("PASS");
+  const auto read_prune_flags = add_prune_flags(app, *request);
   app.add_flag("--json", request->json, "Print the result as JSON");
   app.add_flag("--quiet", request->quiet, "No progress on stderr");
-  return [request, output, dry_run, stop_after] {
+  return [request, output, dry_run, stop_after, read_prune_flags] {
+    read_prune_flags();
     const bool writes = dry_run->count() == 0 && stop_after->count() == 0;
     if (writes && output->count() == 0) throw CLI::RequiredError("--output");
     run_compile(*request);
@@ -222,6 +296,96 @@ Action setup_attach(CLI::App& app) {
   };
 }
 
+Action setup_trace_stats(CLI::App& app) {
+  const auto request = std::make_shared<TraceStatsRequest>();
+  request->replay_tokens = 20000;
+  app.add_option("TRACE", request->traces, "Routing traces of one model, .k3trace files")
+      ->required();
+  app.add_option("--heldout", request->held_out,
+                 "Test what the most used experts cover on this trace instead of on the later half "
+                 "of the documents. May be given several times")
+      ->expected(1)
+      ->take_all()
+      ->type_name("TRACE");
+  app.add_option("--cache-gb", request->cache_gb,
+                 "Cache sizes to replay, in 10^9 bytes: 12.9,24,51.7 (default: shares of all "
+                 "experts from 3 % to 75 %)")
+      ->delimiter(',')
+      ->expected(1)
+      ->take_all()
+      ->check(CLI::PositiveNumber)
+      ->type_name("GB,...");
+  app.add_option("--expert-bytes", request->expert_bytes,
+                 "Bytes of one expert (default: what the trace says)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  app.add_option("--replay-tokens", request->replay_tokens,
+                 "Replay caches over the first N tokens; 0 leaves it out (default 20000)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  app.add_option("--svg", request->svg_folder,
+                 "Draw load, coverage and cache hits into this folder")
+      ->type_name("DIR");
+  app.add_flag("--json", request->json, "Print the result as JSON");
+  return [request] {
+    run_trace_stats(*request, std::cout);
+    return 0;
+  };
+}
+
+Action setup_trace_merge(CLI::App& app) {
+  struct Request {
+    std::vector<std::string> traces;
+    std::string output;
+  };
+  const auto request = std::make_shared<Request>();
+  app.add_option("TRACE", request->traces, "Whole traces of one model")->required();
+  app.add_option("-o,--output", request->output, "The trace to write")->required();
+  return [request] {
+    merge_traces(request->traces, request->output);
+    return 0;
+  };
+}
+
+Action setup_trace_import(CLI::App& app) {
+  const auto request = std::make_shared<TraceImportRequest>();
+  app.add_option("JSONL", request->json_lines,
+                 "A line per token: {\"tok\":n,\"layers\":[[ids],...]}")
+      ->required();
+  app.add_option("-o,--output", request->output, "The trace to write")->required();
+  app.add_option("--pack", request->pack,
+                 "A pack of the model that was traced; without it the trace serves statistics only")
+      ->type_name("PACK");
+  app.add_option("--experts", request->experts,
+                 "Experts of a layer (default: the pack's, or the largest id and one)")
+      ->check(CLI::Range(1, 65535))
+      ->type_name("N");
+  app.add_option("--expert-bytes", request->expert_bytes,
+                 "Bytes of one expert (default: the pack's)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  return [request] {
+    import_trace(*request);
+    return 0;
+  };
+}
+
+Action setup_trace(CLI::App& app) {
+  constexpr auto kTraceCommands = std::to_array<SubCommand>({
+      {"stats", "Show how experts are used, and what caches and keep-sets would cover",
+       setup_trace_stats},
+      {"merge", "Make one trace of several", setup_trace_merge},
+      {"import", "Make a trace of JSON lines from another program", setup_trace_import},
+  });
+  app.require_subcommand(1);
+  const auto action = std::make_shared<Action>();
+  for (const SubCommand& command : kTraceCommands) {
+    CLI::App* sub = app.add_subcommand(command.name, command.summary);
+    sub->callback([action, made = command.setup(*sub)] { *action = made; });
+  }
+  return [action] { return (*action)(); };
+}
+
 std::string describe_presets() {
   std::string text = "Which model (default nano):";
   for (const SynthPreset& preset : synth_presets()) {
@@ -274,6 +438,7 @@ constexpr auto kSubCommands = std::to_array<SubCommand>({
      setup_explain},
     {"diff", "Show in what two packs differ", setup_diff},
     {"synth", "Make a checkpoint in the shape of a real one, from a seed", setup_synth},
+    {"trace", "Work with routing traces: stats, merge, import", setup_trace},
     {"attach", "Add a measured quality result to the pack it was measured on", setup_attach},
 });
 

@@ -9,6 +9,7 @@
 #include <tbb/task_arena.h>
 
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <optional>
 #include <span>
@@ -65,6 +66,17 @@ void check_free_space(const std::string& output, int64_t file_bytes) {
     throw Error(output, ": needs ", file_bytes, " bytes (", format_bytes(file_bytes),
                 "), its disk has ", free_bytes, " free");
   }
+}
+
+void write_plan(const std::optional<PrunePlan>& plan, const std::string& path) {
+  if (!plan) {
+    throw Error(path,
+                ": there is no prune plan to write: none was made before --stop-after, or "
+                "neither --trace nor --prune-plan was given");
+  }
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << format_prune_plan(*plan) << std::flush;
+  if (!file) throw Error(path, ": cannot write the prune plan");
 }
 
 struct IndexBytes {
@@ -233,6 +245,7 @@ void run_compile(const CompileRequest& request) {
   }
   const SolutionStore* const kept = solutions ? &*solutions : nullptr;
   PassResults results = run_pipeline(model, request.options, progress, request.stop_after, kept);
+  if (!request.plan_out.empty()) write_plan(results.plan, request.plan_out);
   if (!request.stop_after.empty()) {
     print_plan(request, planned_index(model, results, request.options), results);
     return;

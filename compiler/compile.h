@@ -18,6 +18,7 @@ struct CompileRequest {
   bool resume = false;     // take up what a killed compile left, and leave it when interrupted
   bool keep_work = false;  // leave solved matrices in OUT.work for a later compile
   bool dry_run = false;    // plan all, predict the file's size, write nothing
+  std::string plan_out;    // where to write the prune plan, as soon as it is made; empty: nowhere
   std::string stop_after;  // a pass's name: print the plan as it stands then; empty: go on
   bool json = false;
   bool quiet = false;

@@ -154,6 +154,8 @@ class Comparison {
     note(subject, "fixed point", std::to_string(a.fixed_point), std::to_string(b.fixed_point));
     note(subject, "source experts", grouped(a.source_experts), grouped(b.source_experts));
     note(subject, "kept experts", grouped(std::ssize(a.experts)), grouped(std::ssize(b.experts)));
+    note(subject, "experts not cold", grouped(std::ssize(hot_experts(a))),
+         grouped(std::ssize(hot_experts(b))));
 
     std::map<uint32_t, size_t> in_b;
     for (size_t i = 0; i < b.experts.size(); ++i) in_b.emplace(b.experts[i].source_id, i);

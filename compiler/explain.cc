@@ -32,6 +32,7 @@ struct NamedShape {
 
 struct ExpertPlace {
   size_t position = 0;  // in the bank, hottest first
+  bool cold = false;
   size_t kept = 0;
   int64_t source_experts = 0;
   std::array<uint8_t, 3> least_exponent = {};  // by ExpertMatrix
@@ -171,8 +172,12 @@ class Explainer {
     said.layout = bank->layout;
     said.extent = found->extent;
     const auto position = static_cast<size_t>(found - bank->experts.begin());
-    said.expert = ExpertPlace{position, bank->experts.size(), bank->source_experts,
-                              found->least_exponent, bank->fixed_point};
+    said.expert = ExpertPlace{position,
+                              found->cold,
+                              bank->experts.size(),
+                              bank->source_experts,
+                              found->least_exponent,
+                              bank->fixed_point};
     said.source_xxh3 =
         SourceHashes(pack_).of_expert(static_cast<size_t>(bank - content().banks.data()), position);
     return said;
@@ -245,7 +250,7 @@ std::ostream& label(const char* text) {
 
 void print_expert(const ExpertPlace& expert) {
   label("place") << "position " << expert.position << " of the " << expert.kept << " kept of "
-                 << expert.source_experts << '\n';
+                 << expert.source_experts << (expert.cold ? ", cold" : "") << '\n';
   const auto& least = expert.least_exponent;
   label("scales") << "least exponents w1 " << int{least[0]} << ", w3 " << int{least[1]} << ", w2 "
                   << int{least[2]} << "; outputs are added as integers of 2^-" << expert.fixed_point
@@ -306,6 +311,7 @@ void write_stored(const Explanation& said, JsonWriter& json) {
   json.end_object();
   if (said.expert) {
     json.member("position", said.expert->position);
+    json.member("cold", said.expert->cold);
     json.member("kept", said.expert->kept);
     json.member("source_experts", said.expert->source_experts);
     json.key("least_exponents");

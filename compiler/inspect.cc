@@ -4,6 +4,7 @@
 
 #include "compiler/loss_report.h"
 #include "compiler/quantities.h"
+#include "compiler/receipt_table.h"
 #include "compiler/report.h"
 #include "schema/hash.h"
 #include "schema/json_writer.h"
@@ -34,9 +35,7 @@ void print_text(const PackReader& pack) {
               << format_count(report.extent.length_bytes) << " stored\n";
   }
   print_losses(pack, std::cout);
-  for (const PackReceipt& receipt : index.receipts) {
-    std::cout << "receipt " << receipt.kind << ": " << receipt.text << '\n';
-  }
+  for (const PackReceipt& receipt : index.receipts) print_receipt(receipt, std::cout);
   std::cout << "index: " << format_count(pack.frame().index.length_bytes) << " bytes, "
             << index.retired.size() << " retired\n"
             << pack.path() << ": " << format_count(pack.file_bytes()) << " bytes, payload "
@@ -62,6 +61,7 @@ void write_banks(const PackContent& content, JsonWriter& json) {
     json.member("layer", bank.layer);
     json.member("format", format_name(bank.format));
     json.member("experts", bank.experts.size());
+    json.member("cold", bank.experts.size() - hot_experts(bank).size());
     json.member("source_experts", bank.source_experts);
     json.member("fixed_point", bank.fixed_point);
     json.end_object();

@@ -1,6 +1,7 @@
 #include "compiler/pack_plan.h"
 
 #include "passes/planned_extent.h"
+#include "schema/hash.h"
 
 namespace k3 {
 namespace {
@@ -20,9 +21,24 @@ PackBank planned_bank(const ModelConfig& config, const Bank& bank) {
   const int64_t expert_bytes = bank_bands(config, bank).extent_bytes();
   for (const Expert& expert : bank.experts) {
     to.experts.push_back({with_length(expert.extent, expert_bytes),
-                          static_cast<uint32_t>(expert.source_id), expert.least_exponent, false});
+                          static_cast<uint32_t>(expert.source_id), expert.least_exponent,
+                          expert.cold});
   }
   return to;
+}
+
+// What decided which experts are there and in which order: the plan by its content, and the traces
+// that it was made from.
+void add_plan(const PassResults& results, const Options& options,
+              std::vector<std::pair<std::string, std::string>>& recorded) {
+  if (!results.plan) return;
+  const std::string text = format_prune_plan(*results.plan);
+  recorded.emplace_back("expert score", results.plan->score);
+  recorded.emplace_back("prune plan", hex_digits(xxh3(std::as_bytes(std::span(text)))));
+  recorded.emplace_back("cold", options.prune_experts.keep_cold ? "keep" : "drop");
+  for (size_t i = 0; i < results.plan->traces.size(); ++i) {
+    recorded.emplace_back("trace " + std::to_string(i), hex_digits(results.plan->traces[i].xxh3));
+  }
 }
 
 }  // namespace
@@ -46,6 +62,7 @@ PackIndex planned_index(const Model& model, const PassResults& results, const Op
   index.provenance.options = canonical_options(options);
   index.provenance.options.insert(index.provenance.options.end(), results.inputs.begin(),
                                   results.inputs.end());
+  add_plan(results, options, index.provenance.options);
   index.provenance.passes = results.passes;
   for (const PlannedReport& report : results.reports) {
     index.provenance.reports.push_back({report.name, report.raw_bytes, report.extent});

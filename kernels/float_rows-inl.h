@@ -5,6 +5,8 @@
 // bf16 lies two to a 32-bit word, whose upper half is a float as it stands and whose lower half is
 // one after a shift, so words give a vector of odd and a vector of even inputs without a shuffle;
 // the activations are arranged to match, and lanes are put back in order at the end of the row.
+// Doubles fill the first-level cache soon, so rows take a stretch of columns at a time and their
+// lanes wait in memory for the next.
 #include <cstddef>
 #include <cstdint>
 
@@ -74,24 +76,27 @@ void arrange_floats(const float* x, int64_t cols, double* arranged) {
   }
 }
 
-// kRows rows, stride_bytes apart, against kTile vectors: sums[t * sums_stride + row].
+// Adds the inputs [begin, end) of kRows rows, stride_bytes apart, to their lanes, for kTile
+// arranged vectors. lanes[row * kTile + t] holds kLanes lanes in the order of the registers. Both
+// ends are multiples of kLanes.
 template <class Weights, size_t kRows, size_t kTile>
-void sum_float_rows(const std::byte* row, int64_t stride_bytes, int64_t cols,
-                    const double* const* x, const float* const* values, double* sums,
-                    int64_t sums_stride) {
+void add_float_rows(const std::byte* row, int64_t stride_bytes, int64_t begin, int64_t end,
+                    const double* const* x, double (*lanes)[kLanes]) {
   const typename Weights::Weight* w[kRows];
   for (size_t r = 0; r < kRows; ++r) {
     w[r] = reinterpret_cast<const typename Weights::Weight*>(row + static_cast<int64_t>(r) *
                                                                        stride_bytes);
   }
-  VF64 lanes[kRows][kTile][kLaneVectors];
+  VF64 sums[kRows][kTile][kLaneVectors];
   for (size_t r = 0; r < kRows; ++r) {
     for (size_t t = 0; t < kTile; ++t) {
-      for (size_t v = 0; v < kLaneVectors; ++v) lanes[r][t][v] = hn::Zero(DF64());
+      for (size_t v = 0; v < kLaneVectors; ++v) {
+        sums[r][t][v] = hn::LoadU(DF64(), lanes[r * kTile + t] + v * kDoubles);
+      }
     }
   }
-  int64_t c = 0;
-  for (; c + kLanes <= cols; c += kLanes) {
+  for (int64_t c = begin; c < end; c += kLanes) {
+    for (size_t r = 0; r < kRows; ++r) prefetch_ahead(reinterpret_cast<const uint8_t*>(w[r] + c));
     for (size_t v = 0; v < kLaneVectors; v += 2) {
       const size_t at = static_cast<size_t>(c) + v * kDoubles;
       for (size_t r = 0; r < kRows; ++r) {
@@ -99,31 +104,37 @@ void sum_float_rows(const std::byte* row, int64_t stride_bytes, int64_t cols,
         VF64 second;
         Weights::load(w[r] + at, first, second);
         for (size_t t = 0; t < kTile; ++t) {
-          lanes[r][t][v] = hn::MulAdd(first, hn::LoadU(DF64(), x[t] + at), lanes[r][t][v]);
-          lanes[r][t][v + 1] =
-              hn::MulAdd(second, hn::LoadU(DF64(), x[t] + at + kDoubles), lanes[r][t][v + 1]);
+          sums[r][t][v] = hn::MulAdd(first, hn::LoadU(DF64(), x[t] + at), sums[r][t][v]);
+          sums[r][t][v + 1] =
+              hn::MulAdd(second, hn::LoadU(DF64(), x[t] + at + kDoubles), sums[r][t][v + 1]);
         }
       }
     }
   }
   for (size_t r = 0; r < kRows; ++r) {
     for (size_t t = 0; t < kTile; ++t) {
-      double in_order[kLanes];
-      for (size_t v = 0; v < kLaneVectors; v += 2) {
-        double unit[2 * kDoubles];
-        hn::StoreU(lanes[r][t][v], DF64(), unit);
-        hn::StoreU(lanes[r][t][v + 1], DF64(), unit + kDoubles);
-        for (size_t place = 0; place < 2 * kDoubles; ++place) {
-          in_order[v * kDoubles + Weights::input_of(place)] = unit[place];
-        }
+      for (size_t v = 0; v < kLaneVectors; ++v) {
+        hn::StoreU(sums[r][t][v], DF64(), lanes[r * kTile + t] + v * kDoubles);
       }
-      for (int64_t l = 0; c + l < cols; ++l) {
-        in_order[l] += Weights::one(w[r][c + l]) * static_cast<double>(values[t][c + l]);
-      }
-      sums[static_cast<int64_t>(t) * sums_stride + static_cast<int64_t>(r)] =
-          reduce_lanes(in_order);
     }
   }
+}
+
+// The sum of one row for one vector: its lanes, put in order, and the inputs [whole, cols).
+template <class Weights>
+double finish_float_row(const std::byte* row, int64_t whole, int64_t cols, const float* values,
+                        const double* lanes) {
+  const auto* w = reinterpret_cast<const typename Weights::Weight*>(row);
+  double in_order[kLanes];
+  for (size_t unit = 0; unit < static_cast<size_t>(kLanes); unit += 2 * kDoubles) {
+    for (size_t place = 0; place < 2 * kDoubles; ++place) {
+      in_order[unit + Weights::input_of(place)] = lanes[unit + place];
+    }
+  }
+  for (int64_t l = 0; whole + l < cols; ++l) {
+    in_order[l] += Weights::one(w[whole + l]) * static_cast<double>(values[whole + l]);
+  }
+  return reduce_lanes(in_order);
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

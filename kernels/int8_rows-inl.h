@@ -21,9 +21,11 @@ namespace {
 
 #if HWY_TARGET != HWY_SCALAR
 
-// One row against kTile vectors, padded with zeros to whole blocks.
+// Adds the blocks [begin, end) of one row to totals, for kTile vectors that are padded with zeros
+// to whole blocks.
 template <size_t kTile>
-void sum_int8_row(const MatrixView& weights, int64_t row, const int16_t* const* x, double* sums) {
+void add_int8_row(const MatrixView& weights, int64_t row, int64_t begin, int64_t end,
+                  const int16_t* const* x, int64_t* totals) {
   const D16 d16;
   const D32 d32;
   const D64 d64;
@@ -32,14 +34,18 @@ void sum_int8_row(const MatrixView& weights, int64_t row, const int16_t* const* 
   const auto* codes =
       reinterpret_cast<const int8_t*>(weights.codes + row * weights.row_stride_bytes);
   const uint8_t* multipliers = weights.scales + row * weights.scales_per_row;
-  V64 totals[kTile];
-  for (size_t t = 0; t < kTile; ++t) totals[t] = hn::Zero(d64);
-  for (int64_t block = 0; block < weights.scales_per_row; ++block) {
-    const auto begin = static_cast<size_t>(block * kBlockInputs);
+  hwy::Prefetch(multipliers + begin + 256);
+  V64 sums[kTile];
+  for (size_t t = 0; t < kTile; ++t) sums[t] = hn::Zero(d64);
+  for (int64_t block = begin; block < end; ++block) {
+    const auto first = static_cast<size_t>(block * kBlockInputs);
+    for (int64_t line = 0; line < kBlockInputs; line += 64) {
+      prefetch_ahead(reinterpret_cast<const uint8_t*>(codes) + first + line);
+    }
     V32 block_sums[kTile];  // below 2^30 together
     for (size_t t = 0; t < kTile; ++t) block_sums[t] = hn::Zero(d32);
     for (size_t v = 0; v < kBlockVectors; ++v) {
-      const size_t at = begin + v * kCodes;
+      const size_t at = first + v * kCodes;
       const V16 w = hn::PromoteTo(d16, hn::LoadU(hn::Rebind<int8_t, D16>(), codes + at));
       for (size_t t = 0; t < kTile; ++t) {
         block_sums[t] = multiply_add(w, hn::LoadU(d16, x[t] + at), block_sums[t]);
@@ -49,10 +55,10 @@ void sum_int8_row(const MatrixView& weights, int64_t row, const int16_t* const* 
     for (size_t t = 0; t < kTile; ++t) {
       // Pairs of lanes fit 32 bits, so half as many have to be multiplied in 64.
       const V32 odd = hn::BitCast(d32, hn::ShiftRight<32>(hn::BitCast(d64, block_sums[t])));
-      totals[t] = hn::Add(totals[t], hn::MulEven(hn::Add(block_sums[t], odd), multiplier));
+      sums[t] = hn::Add(sums[t], hn::MulEven(hn::Add(block_sums[t], odd), multiplier));
     }
   }
-  for (size_t t = 0; t < kTile; ++t) sums[t] = static_cast<double>(sum_of_lanes(totals[t]));
+  for (size_t t = 0; t < kTile; ++t) totals[t] += sum_of_lanes(sums[t]);
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

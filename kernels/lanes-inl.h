@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #if defined(K3_KERNELS_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -49,6 +50,16 @@ using V32 = hn::Vec<D32>;
 using V64 = hn::Vec<D64>;
 constexpr size_t kBytes = hn::MaxLanes(D8());  // of a vector: 16, 32 or 64
 
+// Codes are read once and in order, but too slowly for the processor to look far ahead by itself:
+// each line asks for the one that comes this much later.
+constexpr int64_t kPrefetchBytes = 2048;
+
+HWY_INLINE void prefetch_ahead(const uint8_t* codes) {
+  // As a number, for it may lie behind the end of an array.
+  hwy::Prefetch(reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(codes) +
+                                                 static_cast<uintptr_t>(kPrefetchBytes)));
+}
+
 // sum + the products of a and b, added in pairs: which pairs is the target's choice, but they come
 // from the same 128 bits as the lane that takes them.
 HWY_INLINE V32 multiply_add(V16 a, V16 b, V32 sum) {
@@ -77,6 +88,14 @@ HWY_INLINE V16 add_byte_products(VU8 digits, V8 x, V16 sums) {
   return hn::Add(sums, V16{_mm256_maddubs_epi16(digits.raw, x.raw)});
 #else
   return hn::Add(sums, V16{_mm_maddubs_epi16(digits.raw, x.raw)});
+#endif
+}
+
+HWY_INLINE V16 negate_byte_products(V16 sums) {
+#if K3_HAS_VNNI
+  return hn::BitCast(D16(), hn::Neg(hn::BitCast(D32(), sums)));
+#else
+  return hn::Neg(sums);
 #endif
 }
 

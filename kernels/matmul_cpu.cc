@@ -16,7 +16,7 @@
 namespace k3::cpu {
 namespace {
 
-constexpr int64_t kTileTokens = 8;
+constexpr int64_t kTileTokens = 64;
 constexpr int64_t kBlockRows = 16;
 
 // y[:, row_begin..row_end) for at most kBlockRows rows.
@@ -50,8 +50,9 @@ void matmul(const MatrixView& weights, const float* x, int64_t tokens, float* y)
   std::vector<const PreparedVector*> vectors;
   for (const PreparedVector& vector : batch.vectors()) vectors.push_back(&vector);
 
-  // Eight multiply-adds or so make one of parallel_ranges' steps.
-  parallel_ranges(weights.rows, tokens * cols / 8, [&](int64_t begin, int64_t end) {
+  // Multiply-adds of a nanosecond, or less where memory is the limit.
+  const int64_t rate = reads_codes(weights.format) ? 24 : 8;
+  parallel_ranges(weights.rows, tokens * cols / rate, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r += kBlockRows) {
       multiply_block(weights, r, std::min(r + kBlockRows, end), vectors, y);
     }

@@ -1,14 +1,18 @@
 // One cache row serves all heads, and a long cache does not fit any core's own memory. A task is
 // therefore one token and a group of heads, and goes over the cache block by block with all heads
-// of the group, twice: once for the scores, once for the latent contexts. Four heads read each
+// of the group, twice: once for the scores, once for the latent contexts. Eight heads read each
 // block (144 KiB at K3's sizes) from the second-level cache but once from beyond, and still leave
-// 24 tasks for a single token.
+// 12 tasks for a single token. Scores and outputs are products of rows with vectors in the lane
+// order, so they run on row_products_cpu.cc.
 #include "kernels/mla_attention.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <vector>
 
 #include "kernels/parallel.h"
+#include "kernels/row_products_cpu.h"
 #include "kernels/simd_targets.h"
 #include "schema/error.h"
 
@@ -17,14 +21,33 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
+#ifndef K3_KERNELS_MLA_ATTENTION_CPU_BLOCK_
+#define K3_KERNELS_MLA_ATTENTION_CPU_BLOCK_
+namespace k3::cpu {
+
+constexpr int64_t kMaxGroupHeads = 8;
+
+// What a group of heads adds up over one block of positions.
+struct BlockContext {
+  int64_t heads = 0;  // up to kMaxGroupHeads
+  int64_t positions = 0;
+  const float* probabilities = nullptr;  // [heads, positions], rows probabilities_stride apart
+  int64_t probabilities_stride = 0;
+  const float* cache = nullptr;  // [positions, cache_width]
+  int64_t cache_width = 0;
+};
+
+}  // namespace k3::cpu
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
+namespace {
 
-// exact_absorb_query for all columns, then the extra part: query [latent + extra], as doubles so
-// that scores need no conversion.
+// exact_absorb_query for all columns, then the extra part: query [latent + extra].
 template <class Row>
 inline void absorb_query(const MlaShape& shape, const MatrixView& kv_b, int64_t head,
-                         const float* q, double* query) {
+                         const float* q, float* query) {
   constexpr int64_t kTile = 64;  // columns
   for (int64_t first = 0; first < shape.latent; first += kTile) {
     const int64_t width = shape.latent - first < kTile ? shape.latent - first : kTile;
@@ -35,28 +58,21 @@ inline void absorb_query(const MlaShape& shape, const MatrixView& kv_b, int64_t 
       for (int64_t i = 0; i < width; ++i) sums[i] += factor * row[first + i];
     }
     for (int64_t i = 0; i < width; ++i) {
-      query[first + i] = static_cast<double>(static_cast<float>(sums[i]));
+      query[first + i] = static_cast<float>(sums[i]);
     }
   }
   for (int64_t i = 0; i < shape.extra_dim; ++i) {
-    query[shape.latent + i] = static_cast<double>(q[shape.content_dim + i]);
+    query[shape.latent + i] = q[shape.content_dim + i];
   }
 }
 
 K3_FLATTEN void absorb_query_bf16(const MlaShape& shape, const MatrixView& kv_b, int64_t head,
-                                  const float* q, double* query) {
+                                  const float* q, float* query) {
   absorb_query<Bf16Row>(shape, kv_b, head, q, query);
 }
 K3_FLATTEN void absorb_query_f32(const MlaShape& shape, const MatrixView& kv_b, int64_t head,
-                                 const float* q, double* query) {
+                                 const float* q, float* query) {
   absorb_query<F32Row>(shape, kv_b, head, q, query);
-}
-
-K3_FLATTEN void score_positions(const double* query, const float* cache, int64_t width,
-                                int64_t count, double scale, float* scores) {
-  for (int64_t s = 0; s < count; ++s) {
-    scores[s] = exact_mla_score(query, cache + s * width, width, scale);
-  }
 }
 
 // Turns the scores of all positions into probabilities; returns their denominator.
@@ -69,65 +85,72 @@ K3_FLATTEN double softmax_positions(int64_t positions, float* scores) {
                             [scores](int64_t s) { return static_cast<double>(scores[s]); });
 }
 
-// The columns [0, columns) of one block's context, added to totals; columns <= kTile. lane_sum's
-// order, for all columns side by side.
-template <int64_t kTile>
-inline void add_context_tile(const float* probabilities, const float* cache, int64_t width,
-                             int64_t count, int64_t columns, double* totals) {
-  double lanes[kLanes][kTile];
-  for (int64_t l = 0; l < kLanes; ++l) {
-    double sums[kTile] = {};
-    for (int64_t s = l; s < count; s += kLanes) {
-      const auto probability = static_cast<double>(probabilities[s]);
-      const float* row = cache + s * width;
-      for (int64_t i = 0; i < columns; ++i) sums[i] += probability * static_cast<double>(row[i]);
-    }
-    for (int64_t i = 0; i < columns; ++i) lanes[l][i] = sums[i];
-  }
-  for (int64_t stride = kLanes / 2; stride > 0; stride /= 2) {
-    for (int64_t l = 0; l < stride; ++l) {
-      for (int64_t i = 0; i < columns; ++i) lanes[l][i] += lanes[l + stride][i];
+#if HWY_TARGET == HWY_SCALAR
+
+void add_block_context(const BlockContext& block, int64_t latent, double* totals) {
+  for (int64_t h = 0; h < block.heads; ++h) {
+    const float* probabilities = block.probabilities + h * block.probabilities_stride;
+    for (int64_t i = 0; i < latent; ++i) {
+      totals[h * latent + i] += lane_sum(block.positions, [&](int64_t s) {
+        return static_cast<double>(probabilities[s]) *
+               static_cast<double>(block.cache[s * block.cache_width + i]);
+      });
     }
   }
-  for (int64_t i = 0; i < columns; ++i) totals[i] += lanes[0][i];
 }
 
-// Adds one block's context, of `count` <= 64 positions, to totals [latent].
-K3_FLATTEN void add_block_context(const float* probabilities, const float* cache, int64_t width,
-                                  int64_t count, int64_t latent, double* totals) {
-  constexpr int64_t kTile = 32;
-  int64_t i = 0;
-  for (; i + kTile <= latent; i += kTile) {
-    add_context_tile<kTile>(probabilities, cache + i, width, count, kTile, totals + i);
-  }
-  if (i < latent) {
-    add_context_tile<kTile>(probabilities, cache + i, width, count, latent - i, totals + i);
-  }
-}
+#else
 
-// o [v_dim] of one head; context [latent] is scratch.
-template <class Row>
-inline void finish_head(const MlaShape& shape, const MatrixView& kv_b, int64_t head,
-                        const double* totals, double denominator, float* context, float* o) {
-  for (int64_t i = 0; i < shape.latent; ++i) {
-    context[i] = static_cast<float>(totals[i] / denominator);
-  }
-  for (int64_t d = 0; d < shape.v_dim; ++d) {
-    o[d] = exact_mla_value(row_of<Row>(kv_b, shape.value_row(head) + d), context, shape.latent);
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Doubles = hn::ScalableTag<double>;
+using VDoubles = hn::Vec<Doubles>;
+constexpr size_t kDoubles = hn::MaxLanes(Doubles());
+
+// Lane `lane` of lane_sum once the strides from kStride on have been added, for kDoubles columns: a
+// lane has two positions of a block. Depth first, so that few sums wait at a time.
+template <size_t kLane, size_t kStride>
+HWY_INLINE VDoubles tree_sum(const double* probabilities, const double (*values)[kDoubles]) {
+  if constexpr (kStride == static_cast<size_t>(kLanes)) {
+    const Doubles d;
+    constexpr size_t kSecond = kLane + static_cast<size_t>(kLanes);
+    const VDoubles first = hn::Mul(hn::Set(d, probabilities[kLane]), hn::LoadU(d, values[kLane]));
+    return hn::MulAdd(hn::Set(d, probabilities[kSecond]), hn::LoadU(d, values[kSecond]), first);
+  } else {
+    return hn::Add(tree_sum<kLane, 2 * kStride>(probabilities, values),
+                   tree_sum<kLane + kStride, 2 * kStride>(probabilities, values));
   }
 }
 
-K3_FLATTEN void finish_head_bf16(const MlaShape& shape, const MatrixView& kv_b, int64_t head,
-                                 const double* totals, double denominator, float* context,
-                                 float* o) {
-  finish_head<Bf16Row>(shape, kv_b, head, totals, denominator, context, o);
-}
-K3_FLATTEN void finish_head_f32(const MlaShape& shape, const MatrixView& kv_b, int64_t head,
-                                const double* totals, double denominator, float* context,
-                                float* o) {
-  finish_head<F32Row>(shape, kv_b, head, totals, denominator, context, o);
+// A block's latents become doubles once for all heads. Positions that are not there count as zeros,
+// which changes no sum.
+K3_FLATTEN void add_block_context(const BlockContext& block, int64_t latent, double* totals) {
+  double probabilities[kMaxGroupHeads][kAttentionBlock] = {};
+  for (int64_t h = 0; h < block.heads; ++h) {
+    for (int64_t s = 0; s < block.positions; ++s) {
+      probabilities[h][s] =
+          static_cast<double>(block.probabilities[h * block.probabilities_stride + s]);
+    }
+  }
+  constexpr auto kColumns = static_cast<int64_t>(kDoubles);
+  double values[kAttentionBlock][kDoubles] = {};
+  for (int64_t first = 0; first < latent; first += kColumns) {
+    const int64_t columns = latent - first < kColumns ? latent - first : kColumns;
+    for (int64_t s = 0; s < block.positions; ++s) {
+      const float* row = block.cache + s * block.cache_width + first;
+      for (int64_t i = 0; i < columns; ++i) values[s][i] = static_cast<double>(row[i]);
+    }
+    for (int64_t h = 0; h < block.heads; ++h) {
+      double sums[kDoubles];
+      hn::StoreU(tree_sum<0, 1>(probabilities[h], values), Doubles(), sums);
+      for (int64_t i = 0; i < columns; ++i) totals[h * latent + first + i] += sums[i];
+    }
+  }
 }
 
+#endif
+
+}  // namespace
 }  // namespace k3::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -137,76 +160,95 @@ namespace {
 
 HWY_EXPORT(absorb_query_bf16);
 HWY_EXPORT(absorb_query_f32);
-HWY_EXPORT(score_positions);
 HWY_EXPORT(softmax_positions);
 HWY_EXPORT(add_block_context);
-HWY_EXPORT(finish_head_bf16);
-HWY_EXPORT(finish_head_f32);
-
-constexpr int64_t kGroupHeads = 4;
 
 // The scratch of one task, for a group of heads.
 struct Scratch {
-  std::vector<double> queries;  // [kGroupHeads, latent + extra]
-  std::vector<float> scores;    // [kGroupHeads, positions], then the probabilities
-  std::vector<double> totals;   // [kGroupHeads, latent]
-  std::vector<float> context;   // [latent]
+  std::vector<float> queries;   // [heads, latent + extra]
+  std::vector<float> scores;    // [heads, positions], then the probabilities
+  std::vector<double> totals;   // [heads, latent]
+  std::vector<float> contexts;  // [heads, latent]
+  std::vector<double> sums;     // of a block of scores, or of a head's outputs
 
-  Scratch(const MlaShape& shape, int64_t positions)
-      : queries(static_cast<size_t>(kGroupHeads * shape.cache_width())),
-        scores(static_cast<size_t>(kGroupHeads * positions)),
-        totals(static_cast<size_t>(kGroupHeads * shape.latent)),
-        context(static_cast<size_t>(shape.latent)) {}
+  Scratch(const MlaShape& shape, int64_t heads, int64_t positions)
+      : queries(static_cast<size_t>(heads * shape.cache_width())),
+        scores(static_cast<size_t>(heads * positions)),
+        totals(static_cast<size_t>(heads * shape.latent)),
+        contexts(static_cast<size_t>(heads * shape.latent)),
+        sums(static_cast<size_t>(std::max(heads * kAttentionBlock, shape.v_dim))) {}
 };
+
+// Scores of all positions for the group's queries: a product of the cache's rows with them.
+void score_positions(const MlaShape& shape, const float* cache, int64_t positions, int64_t heads,
+                     Scratch& scratch) {
+  const int64_t width = shape.cache_width();
+  const double scale = 1.0 / std::sqrt(static_cast<double>(shape.query_dim()));
+  ActivationBatch queries(Format::kF32, heads, width);
+  std::vector<const PreparedVector*> vectors;
+  for (int64_t i = 0; i < heads; ++i) {
+    queries.set(i, scratch.queries.data() + i * width, width);
+    vectors.push_back(&queries[i]);
+  }
+  const MatrixView rows =
+      view_matrix(Format::kF32, positions, width, reinterpret_cast<const std::byte*>(cache));
+  for (int64_t first = 0; first < positions; first += kAttentionBlock) {
+    const int64_t count = std::min(kAttentionBlock, positions - first);
+    row_sums(rows, first, first + count, vectors, scratch.sums.data());
+    for (int64_t i = 0; i < heads; ++i) {
+      for (int64_t s = 0; s < count; ++s) {
+        scratch.scores[static_cast<size_t>(i * positions + first + s)] =
+            static_cast<float>(scratch.sums[static_cast<size_t>(i * count + s)] * scale);
+      }
+    }
+  }
+}
 
 // Heads [first_head, first_head + heads) of one token that sees `positions` positions. q and o are
 // the token's rows.
 void attend(const MlaShape& shape, const float* q, const MatrixView& kv_b, const float* cache,
             int64_t positions, int64_t first_head, int64_t heads, Scratch& scratch, float* o) {
-  const int64_t width = shape.cache_width();
-  const double scale = 1.0 / std::sqrt(static_cast<double>(shape.query_dim()));
-  const bool bf16 = kv_b.format == Format::kBf16;
-  const auto query = [&](int64_t i) { return scratch.queries.data() + i * width; };
-  const auto scores = [&](int64_t i) { return scratch.scores.data() + i * positions; };
-  const auto totals = [&](int64_t i) { return scratch.totals.data() + i * shape.latent; };
-
   for (int64_t i = 0; i < heads; ++i) {
     const int64_t head = first_head + i;
     const float* head_q = q + head * shape.query_dim();
-    if (bf16) {
-      HWY_DYNAMIC_DISPATCH(absorb_query_bf16)(shape, kv_b, head, head_q, query(i));
+    float* query = scratch.queries.data() + i * shape.cache_width();
+    if (kv_b.format == Format::kBf16) {
+      HWY_DYNAMIC_DISPATCH(absorb_query_bf16)(shape, kv_b, head, head_q, query);
     } else {
-      HWY_DYNAMIC_DISPATCH(absorb_query_f32)(shape, kv_b, head, head_q, query(i));
+      HWY_DYNAMIC_DISPATCH(absorb_query_f32)(shape, kv_b, head, head_q, query);
     }
   }
-  for (int64_t first = 0; first < positions; first += kAttentionBlock) {
-    const int64_t count = std::min(kAttentionBlock, positions - first);
-    for (int64_t i = 0; i < heads; ++i) {
-      HWY_DYNAMIC_DISPATCH(score_positions)
-      (query(i), cache + first * width, width, count, scale, scores(i) + first);
-    }
-  }
-  double denominators[kGroupHeads];
+  score_positions(shape, cache, positions, heads, scratch);
+  std::array<double, kMaxGroupHeads> denominators;
   for (int64_t i = 0; i < heads; ++i) {
-    denominators[i] = HWY_DYNAMIC_DISPATCH(softmax_positions)(positions, scores(i));
+    denominators[static_cast<size_t>(i)] =
+        HWY_DYNAMIC_DISPATCH(softmax_positions)(positions, scratch.scores.data() + i * positions);
   }
   std::fill(scratch.totals.begin(), scratch.totals.end(), 0.0);
   for (int64_t first = 0; first < positions; first += kAttentionBlock) {
-    const int64_t count = std::min(kAttentionBlock, positions - first);
-    for (int64_t i = 0; i < heads; ++i) {
-      HWY_DYNAMIC_DISPATCH(add_block_context)
-      (scores(i) + first, cache + first * width, width, count, shape.latent, totals(i));
-    }
+    const BlockContext block{.heads = heads,
+                             .positions = std::min(kAttentionBlock, positions - first),
+                             .probabilities = scratch.scores.data() + first,
+                             .probabilities_stride = positions,
+                             .cache = cache + first * shape.cache_width(),
+                             .cache_width = shape.cache_width()};
+    HWY_DYNAMIC_DISPATCH(add_block_context)(block, shape.latent, scratch.totals.data());
   }
+  // The outputs are a product of kv_b's value rows with the context.
+  ActivationBatch contexts(kv_b.format, heads, shape.latent);
   for (int64_t i = 0; i < heads; ++i) {
-    const int64_t head = first_head + i;
-    float* head_o = o + head * shape.v_dim;
-    if (bf16) {
-      HWY_DYNAMIC_DISPATCH(finish_head_bf16)
-      (shape, kv_b, head, totals(i), denominators[i], scratch.context.data(), head_o);
-    } else {
-      HWY_DYNAMIC_DISPATCH(finish_head_f32)
-      (shape, kv_b, head, totals(i), denominators[i], scratch.context.data(), head_o);
+    float* context = scratch.contexts.data() + i * shape.latent;
+    for (int64_t j = 0; j < shape.latent; ++j) {
+      context[j] = static_cast<float>(scratch.totals[static_cast<size_t>(i * shape.latent + j)] /
+                                      denominators[static_cast<size_t>(i)]);
+    }
+    contexts.set(i, context, shape.latent);
+    const int64_t row = shape.value_row(first_head + i);
+    const std::array<const PreparedVector*, 1> vector = {&contexts[i]};
+    row_sums(kv_b, row, row + shape.v_dim, vector, scratch.sums.data());
+    for (int64_t d = 0; d < shape.v_dim; ++d) {
+      o[(first_head + i) * shape.v_dim + d] =
+          static_cast<float>(scratch.sums[static_cast<size_t>(d)]);
     }
   }
 }
@@ -217,17 +259,20 @@ void attend(const MlaShape& shape, const float* q, const MatrixView& kv_b, const
 void mla_attention(const MlaShape& shape, const float* q, const MatrixView& kv_b,
                    const float* cache, int64_t first_position, int64_t tokens, float* o) {
   K3_CHECK(kv_b.format == Format::kBf16 || kv_b.format == Format::kF32);
-  const int64_t groups = (shape.heads + kGroupHeads - 1) / kGroupHeads;
+  // Fewer heads a group for one token alone, so that there is a group for every thread.
+  const int64_t fair = (shape.heads * tokens + team_threads() - 1) / team_threads();
+  const int64_t group_heads = std::clamp<int64_t>(fair, 1, kMaxGroupHeads);
+  const int64_t groups = (shape.heads + group_heads - 1) / group_heads;
   const int64_t positions = first_position + tokens;
   const int64_t cost =
-      kGroupHeads * shape.latent * (positions + shape.content_dim + shape.v_dim) / 4;
+      group_heads * shape.latent * (positions + shape.content_dim + shape.v_dim) / 4;
   parallel_ranges(groups * tokens, cost, [&](int64_t begin, int64_t end) {
-    Scratch scratch(shape, positions);
+    Scratch scratch(shape, group_heads, positions);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t t = task % tokens;
-      const int64_t first_head = task / tokens * kGroupHeads;
+      const int64_t first_head = task / tokens * group_heads;
       attend(shape, q + t * shape.heads * shape.query_dim(), kv_b, cache, first_position + t + 1,
-             first_head, std::min(kGroupHeads, shape.heads - first_head), scratch,
+             first_head, std::min(group_heads, shape.heads - first_head), scratch,
              o + t * shape.heads * shape.v_dim);
     }
   });

@@ -19,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace k3::cpu::HWY_NAMESPACE {
 namespace {
 
-constexpr size_t kSums = 8;  // independent, which hides the latency of a step
+constexpr size_t kSums = 6;  // independent, which hides the latency of a step
 
 #if HWY_TARGET == HWY_SCALAR
 

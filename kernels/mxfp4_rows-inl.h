@@ -34,7 +34,8 @@ constexpr int64_t kChunkInputs = 2 * static_cast<int64_t>(kBytes);
 constexpr int64_t kChunkGroups = kChunkInputs / kMxfp4GroupInputs;
 constexpr int64_t kPairInputs = 2 * kChunkInputs;
 constexpr int64_t kPairGroups = 2 * kChunkGroups;
-constexpr int64_t kSegmentInputs = 4096;  // whose shifts are computed together
+constexpr int64_t kSegmentInputs = 2560;  // whose shifts are computed together
+static_assert(kSegmentInputs % kPairInputs == 0);
 constexpr int kCodeScaleBits = K3_HAS_AVX512 ? 0 : 8;
 
 // Codes that an arranged vector takes.
@@ -59,38 +60,45 @@ inline void arrange_for_mxfp4(const int16_t* codes, int64_t cols, int16_t* arran
   }
 }
 
+// Doubled codes as decode_mxfp4_doubled gives them, twice: bit 4 of an index is not looked at.
+#define K3_DOUBLED_CODES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
+#if K3_HAS_AVX512
+alignas(64) constexpr int16_t kDoubledCodes[32] = {K3_DOUBLED_CODES, K3_DOUBLED_CODES};
+#else
+alignas(16) constexpr int8_t kDoubledCodes[16] = {K3_DOUBLED_CODES};
+#endif
+#undef K3_DOUBLED_CODES
+
+// From a pair's shifts to the 64-bit lanes of its groups.
+struct ShiftPlaces {
+  alignas(64) int8_t places[kBytes];
+};
+constexpr ShiftPlaces kShiftPlaces = [] {
+  ShiftPlaces made{};
+  for (size_t i = 0; i < kBytes; ++i) {
+    const size_t lane = i / 8;
+    const size_t group = lane % 2 * static_cast<size_t>(kChunkGroups) + lane / 2;
+    made.places[i] = i % 8 == 0 ? static_cast<int8_t>(group) : int8_t{-128};  // -128 gives zero
+  }
+  return made;
+}();
+
 struct Mxfp4Tables {
 #if K3_HAS_AVX512
   V16 values;
 #else
   V8 values;
 #endif
-  V8 spread;  // from a pair's shifts to the 64-bit lanes of its groups
-
-  Mxfp4Tables() {
-#if K3_HAS_AVX512
-    alignas(64) int16_t doubled[32];  // bit 4 of an index is not looked at
-    for (unsigned i = 0; i < 32; ++i) {
-      doubled[i] = static_cast<int16_t>(decode_mxfp4_doubled(i % 16));
-    }
-    values = hn::Load(D16(), doubled);
-#else
-    alignas(16) int8_t doubled[16];
-    for (unsigned i = 0; i < 16; ++i) {
-      doubled[i] = static_cast<int8_t>(decode_mxfp4_doubled(i));
-    }
-    values = hn::LoadDup128(D8(), doubled);
-#endif
-    alignas(64) int8_t places[kBytes];
-    for (size_t i = 0; i < kBytes; ++i) {
-      const auto lane = static_cast<int8_t>(i / 8);
-      const auto chunk_groups = static_cast<int8_t>(kChunkGroups);
-      const auto group = static_cast<int8_t>(lane % 2 * chunk_groups + lane / 2);
-      places[i] = i % 8 == 0 ? group : int8_t{-128};  // -128 gives zero
-    }
-    spread = hn::Load(D8(), places);
-  }
+  V8 spread;
 };
+
+HWY_INLINE Mxfp4Tables load_mxfp4_tables() {
+#if K3_HAS_AVX512
+  return {hn::Load(D16(), kDoubledCodes), hn::Load(D8(), kShiftPlaces.places)};
+#else
+  return {hn::LoadDup128(D8(), kDoubledCodes), hn::Load(D8(), kShiftPlaces.places)};
+#endif
+}
 
 // The doubled values of a chunk, times 2^kCodeScaleBits, by plane.
 HWY_INLINE void decode_chunk(const Mxfp4Tables& tables, const uint8_t* packed, V16* planes) {
@@ -149,6 +157,7 @@ HWY_INLINE void add_mxfp4_pairs(const Mxfp4Tables& tables, const uint8_t* packed
                                 int64_t offset, V64* totals) {
   for (int64_t p = 0; p < pairs; ++p) {
     const uint8_t* codes = packed + p * static_cast<int64_t>(2 * kBytes);
+    for (size_t line = 0; line < 2 * kBytes; line += 64) prefetch_ahead(codes + line);
     V16 first[kPlanes];
     V16 second[kPlanes];
     decode_chunk(tables, codes, first);
@@ -165,26 +174,28 @@ HWY_INLINE void add_mxfp4_pairs(const Mxfp4Tables& tables, const uint8_t* packed
   }
 }
 
-// One row against kTile vectors, arranged as above.
+// Adds the inputs [begin, end) of one row to totals, for kTile arranged vectors. `begin` is a
+// multiple of kSegmentInputs.
 template <size_t kTile>
-void sum_mxfp4_row(const MatrixView& weights, int64_t row, const int16_t* const* x, double* sums) {
-  const Mxfp4Tables tables;
+void add_mxfp4_row(const MatrixView& weights, int64_t row, int64_t begin, int64_t end,
+                   const int16_t* const* x, int64_t* totals) {
+  const Mxfp4Tables tables = load_mxfp4_tables();
   const auto* codes =
       reinterpret_cast<const uint8_t*>(weights.codes + row * weights.row_stride_bytes);
   const uint8_t* scales = weights.scales + row * weights.scales_per_row;
   constexpr int64_t kSegmentGroups = kSegmentInputs / kMxfp4GroupInputs;
   alignas(16) uint8_t shifts[kSegmentGroups + 16];
-  V64 totals[kTile];
-  for (size_t t = 0; t < kTile; ++t) totals[t] = hn::Zero(D64());
-  for (int64_t begin = 0; begin < weights.cols; begin += kSegmentInputs) {
-    const int64_t left = weights.cols - begin;
-    const int64_t inputs = left < kSegmentInputs ? left : kSegmentInputs;
+  V64 sums[kTile];
+  for (size_t t = 0; t < kTile; ++t) sums[t] = hn::Zero(D64());
+  for (; begin < end; begin += kSegmentInputs) {
+    const int64_t inputs = end - begin < kSegmentInputs ? end - begin : kSegmentInputs;
     const uint8_t* segment_scales = scales + begin / kMxfp4GroupInputs;
+    hwy::Prefetch(segment_scales + 256);
     for (int64_t g = 0; g < inputs / kMxfp4GroupInputs; ++g) {
       shifts[g] = static_cast<uint8_t>(mxfp4_shift(segment_scales[g], weights.least_exponent));
     }
     const int64_t pairs = inputs / kPairInputs;
-    add_mxfp4_pairs<kTile>(tables, codes + begin / 2, shifts, pairs, x, begin, totals);
+    add_mxfp4_pairs<kTile>(tables, codes + begin / 2, shifts, pairs, x, begin, sums);
     const int64_t done = pairs * kPairInputs;
     if (done == inputs) continue;
     // The end of the row, in a pair of its own: codes behind it belong to somebody else.
@@ -195,9 +206,12 @@ void sum_mxfp4_row(const MatrixView& weights, int64_t row, const int16_t* const*
       shifts[g] = 0;
     }
     add_mxfp4_pairs<kTile>(tables, rest, shifts + done / kMxfp4GroupInputs, 1, x, begin + done,
-                           totals);
+                           sums);
   }
-  for (size_t t = 0; t < kTile; ++t) sums[t] = static_cast<double>(sum_of_lanes(totals[t]));
+  for (size_t t = 0; t < kTile; ++t) {  // unsigned, for a damaged pack's sums may wrap
+    totals[t] = static_cast<int64_t>(static_cast<uint64_t>(totals[t]) +
+                                     static_cast<uint64_t>(sum_of_lanes(sums[t])));
+  }
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -52,6 +52,10 @@ struct RoutedExpertsShape {
   double situ_beta = 0;
   double situ_linear_beta = 0;
   int32_t fixed_point = 0;  // F: sums count 2^-F
+  // Where a trace is recorded: receives the Euclidean norm of each expert's output before its
+  // weight, [tokens, k], 0 for a null expert. The same at any thread count, but not among the bits
+  // that all backends share. Null: not wanted.
+  float* norms = nullptr;
 };
 
 // One expert: its extent, 64-byte aligned, and the least exponents of w1, w3, w2 (ExpertMatrix).

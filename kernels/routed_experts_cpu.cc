@@ -1,10 +1,14 @@
-// Two parallel loops, each with one writer per output, so there are no atomics and no sums per
+// Two loops in one parallel region, each with one writer per output, so there are no sums per
 // thread to join:
 //   1. over (expert, band): the band's h for every token that visits the expert.
 //   2. over blocks of latent outputs: all experts' and bands' terms of those outputs.
 // In both, an expert's bytes are read once for all tokens that visit it, in runs of several KiB.
+//
+// Norms, where wanted, come from the second loop's row sums before weights and rounding touch them:
+// squares are added within a block, then over the blocks in order, whoever computed them.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -20,7 +24,7 @@ namespace k3::cpu {
 namespace {
 
 constexpr int64_t kTileVisits = 8;
-constexpr int64_t kBlockOutputs = 32;  // a block's codes of one band of w2: 4 KiB of mxfp4
+constexpr int64_t kBlockOutputs = 64;  // a block's codes of one band of w2: 8 KiB of mxfp4
 
 // A batch on its way through the experts. Slot t * k + j is token t's j-th choice.
 struct Batch {
@@ -31,6 +35,7 @@ struct Batch {
   ActivationBatch latents;       // by token
   std::vector<float> hidden;     // [slot, inner], where the format reads floats
   ActivationBatch hidden_parts;  // [slot, band]
+  std::vector<double> squares;   // [block of outputs, slot]: of the outputs; empty without norms
 
   int64_t part_index(int64_t slot, int64_t band) const { return slot * shape.place.bands() + band; }
   float* hidden_at(int64_t slot, int64_t band) {
@@ -79,13 +84,28 @@ void compute_hidden_band(Batch& batch, const ExpertVisits& group, int64_t band) 
       });
 }
 
+// Adds a band's part of the outputs of `slots`, [slot, rows], in their own unit.
+void add_unweighted(const MatrixView& w2, std::span<const int64_t> slots,
+                    std::span<const PreparedVector* const> h, const double* row_sums_of_tile,
+                    int64_t rows, std::vector<double>& outputs) {
+  for (size_t v = 0; v < slots.size(); ++v) {
+    const double power = exact_term_power(w2, h[v]->step, 0);
+    double* output = &outputs[static_cast<size_t>(slots[v] * rows)];
+    for (int64_t r = 0; r < rows; ++r) {
+      output[r] += row_sums_of_tile[static_cast<int64_t>(v) * rows + r] * power;
+    }
+  }
+}
+
 // u[t, begin..end) for all tokens.
-void compute_outputs(const Batch& batch, int64_t tokens, int64_t begin, int64_t end, float* u) {
+void compute_outputs(Batch& batch, int64_t tokens, int64_t begin, int64_t end, float* u) {
   const RoutedExpertsShape& shape = batch.shape;
   const int64_t rows = end - begin;
   std::vector<int64_t> sums(static_cast<size_t>(tokens * rows));
   std::vector<uint8_t> in_range(sums.size(), 1);
   std::vector<double> row_sums_of_tile(static_cast<size_t>(kTileVisits * rows));
+  const bool wants_norms = !batch.squares.empty();
+  std::vector<double> outputs(static_cast<size_t>(wants_norms ? tokens * batch.k * rows : 0));
   for (const ExpertVisits& group : batch.groups) {
     for (int64_t band = 0; band < shape.place.bands(); ++band) {
       const MatrixView w2 = view_expert_part(shape, *group.expert, band, ExpertMatrix::kW2);
@@ -96,6 +116,9 @@ void compute_outputs(const Batch& batch, int64_t tokens, int64_t begin, int64_t 
           },
           [&](std::span<const int64_t> slots, std::span<const PreparedVector* const> h) {
             row_sums(w2, begin, end, h, row_sums_of_tile.data());
+            if (wants_norms) {
+              add_unweighted(w2, slots, h, row_sums_of_tile.data(), rows, outputs);
+            }
             for (size_t v = 0; v < slots.size(); ++v) {
               const int64_t token = slots[v] / batch.k;
               add_terms(row_sums_of_tile.data() + static_cast<int64_t>(v) * rows, rows,
@@ -113,6 +136,27 @@ void compute_outputs(const Batch& batch, int64_t tokens, int64_t begin, int64_t 
           exact_expert_output(sums[i], in_range[i], shape.fixed_point);
     }
   }
+  if (!wants_norms) return;
+  const int64_t slots = tokens * batch.k;
+  double* squares = &batch.squares[static_cast<size_t>(begin / kBlockOutputs * slots)];
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const double output = outputs[static_cast<size_t>(slot * rows + r)];
+      squares[slot] += output * output;
+    }
+  }
+}
+
+// From the blocks' squares to norms [slots].
+void finish_norms(const Batch& batch, int64_t slots, float* norms) {
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    double sum = 0;
+    for (size_t at = static_cast<size_t>(slot); at < batch.squares.size();
+         at += static_cast<size_t>(slots)) {
+      sum += batch.squares[at];
+    }
+    norms[slot] = static_cast<float>(std::sqrt(sum));
+  }
 }
 
 }  // namespace
@@ -121,6 +165,7 @@ void routed_experts(const RoutedExpertsShape& shape, std::span<const ExpertWeigh
                     const float* weights, int64_t k, const float* z, int64_t tokens, float* u) {
   const ExpertBands& place = shape.place;
   const auto slots = static_cast<int64_t>(experts.size());
+  const int64_t blocks = divide_up(place.latent, kBlockOutputs);
   K3_CHECK(!lies_in_blocks160(place.format));
   K3_CHECK(slots == tokens * k);
   Batch batch{.shape = shape,
@@ -130,28 +175,32 @@ void routed_experts(const RoutedExpertsShape& shape, std::span<const ExpertWeigh
               .latents = ActivationBatch(place.format, tokens, place.latent),
               .hidden = std::vector<float>(
                   static_cast<size_t>(reads_codes(place.format) ? 0 : slots * place.inner)),
-              .hidden_parts = ActivationBatch(place.format, slots * place.bands(), kBandInner)};
+              .hidden_parts = ActivationBatch(place.format, slots * place.bands(), kBandInner),
+              .squares = std::vector<double>(
+                  static_cast<size_t>(shape.norms != nullptr ? blocks * slots : 0))};
   for (int64_t t = 0; t < tokens; ++t) batch.latents.set(t, z + t * place.latent, place.latent);
 
-  // Costs in parallel_ranges' steps, eight multiply-adds or so each.
   const auto groups = static_cast<int64_t>(batch.groups.size());
   const int64_t visits = divide_up(slots, std::max<int64_t>(groups, 1));
   const int64_t band_inner = std::min(place.inner, kBandInner);
-  parallel_ranges(groups * place.bands(), 2 * visits * place.latent * band_inner / 8,
-                  [&](int64_t begin, int64_t end) {
-                    for (int64_t item = begin; item < end; ++item) {
-                      const auto group = static_cast<size_t>(item / place.bands());
-                      compute_hidden_band(batch, batch.groups[group], item % place.bands());
-                    }
-                  });
-  parallel_ranges(divide_up(place.latent, kBlockOutputs), kBlockOutputs * slots * place.inner / 8,
-                  [&](int64_t begin, int64_t end) {
-                    for (int64_t block = begin; block < end; ++block) {
-                      const int64_t row = block * kBlockOutputs;
-                      compute_outputs(batch, tokens, row,
-                                      std::min(row + kBlockOutputs, place.latent), u);
-                    }
-                  });
+  const int64_t rate = reads_codes(place.format) ? 16 : 8;  // multiply-adds of a nanosecond
+  const auto hidden = [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const auto group = static_cast<size_t>(item / place.bands());
+      compute_hidden_band(batch, batch.groups[group], item % place.bands());
+    }
+  };
+  const auto outputs = [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t row = block * kBlockOutputs;
+      compute_outputs(batch, tokens, row, std::min(row + kBlockOutputs, place.latent), u);
+    }
+  };
+  parallel_phases(
+      Phase<decltype(hidden)>{groups * place.bands(), 2 * visits * place.latent * band_inner / rate,
+                              hidden},
+      Phase<decltype(outputs)>{blocks, kBlockOutputs * slots * place.inner / rate, outputs});
+  if (shape.norms != nullptr) finish_norms(batch, slots, shape.norms);
 }
 
 }  // namespace k3::cpu

@@ -5,6 +5,7 @@
 // once for all tokens that visit it and the sum over experts still runs in the order of the slots.
 // Pieces of the batch bound what is kept.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -39,7 +40,8 @@ void apply_expert(const RoutedExpertsShape& shape, const ExpertWeights& expert,
 
 // routed_experts for a batch small enough to keep every visit's output.
 void route_piece(const RoutedExpertsShape& shape, std::span<const ExpertWeights* const> experts,
-                 const float* weights, int64_t k, const float* z, int64_t tokens, float* u) {
+                 const float* weights, int64_t k, const float* z, int64_t tokens, float* u,
+                 float* norms) {
   const int64_t latent = shape.place.latent;
   std::vector<double> outputs(static_cast<size_t>(tokens * k * latent));  // by slot
   for (const ExpertVisits& group : group_visits(experts)) {
@@ -55,6 +57,14 @@ void route_piece(const RoutedExpertsShape& shape, std::span<const ExpertWeights*
       std::copy_n(sums.data() + v * latent, latent,
                   outputs.data() + group.slots[static_cast<size_t>(v)] * latent);
     }
+  }
+  for (int64_t slot = 0; norms != nullptr && slot < tokens * k; ++slot) {
+    double sum = 0;
+    for (int64_t r = 0; r < latent; ++r) {
+      const double output = outputs[static_cast<size_t>(slot * latent + r)];
+      sum += output * output;
+    }
+    norms[slot] = static_cast<float>(std::sqrt(sum));
   }
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t r = 0; r < latent; ++r) {
@@ -80,7 +90,8 @@ void routed_experts(const RoutedExpertsShape& shape, std::span<const ExpertWeigh
     const int64_t count = std::min(piece, tokens - begin);
     route_piece(shape,
                 experts.subspan(static_cast<size_t>(begin * k), static_cast<size_t>(count * k)),
-                weights + begin * k, k, z + begin * latent, count, u + begin * latent);
+                weights + begin * k, k, z + begin * latent, count, u + begin * latent,
+                shape.norms == nullptr ? nullptr : shape.norms + begin * k);
   }
 }
 

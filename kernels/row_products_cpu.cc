@@ -39,6 +39,7 @@
 #include "kernels/int8_rows-inl.h"
 #include "kernels/lanes-inl.h"
 #include "kernels/mxfp4_rows-inl.h"
+#include "kernels/ternary_batch-inl.h"
 #include "kernels/ternary_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -51,13 +52,12 @@ ActivationStep quantize_vector(const float* x, int64_t n, int16_t* codes) {
   return exact_quantize(x, n, codes);
 }
 
-int64_t bytes_of_arranged(Format format, int64_t cols) {
-  return reads_codes(format) ? cols * static_cast<int64_t>(sizeof(int16_t)) : 0;
+int64_t bytes_of_arranged(Format /*format*/, int64_t /*count*/, int64_t /*cols*/) {
+  return 0;
 }
 
-void arrange_codes(Format /*format*/, const int16_t* codes, int64_t cols, std::byte* arranged) {
-  std::copy_n(codes, cols, reinterpret_cast<int16_t*>(arranged));
-}
+void arrange_codes(Format /*format*/, const int16_t* /*codes*/, int64_t /*cols*/,
+                   std::byte* /*arranged*/) {}
 
 void arrange_values(Format /*format*/, const float* /*x*/, int64_t /*cols*/,
                     std::byte* /*arranged*/) {}
@@ -65,16 +65,13 @@ void arrange_values(Format /*format*/, const float* /*x*/, int64_t /*cols*/,
 void sum_rows(const MatrixView& weights, int64_t row_begin, int64_t row_end,
               const PreparedVector* const* x, size_t count, double* sums) {
   for (size_t i = 0; i < count; ++i) {
-    const ActivationVector vector{.values = x[i]->values,
-                                  .codes = reinterpret_cast<const int16_t*>(x[i]->arranged),
-                                  .step = x[i]->step};
+    const ActivationVector vector{.values = x[i]->values, .codes = x[i]->codes, .step = x[i]->step};
     for (int64_t r = row_begin; r < row_end; ++r) *sums++ = exact_row_sum(weights, r, vector);
   }
 }
 
 #else
 
-constexpr size_t kFloatTile = 2;
 constexpr int64_t kFloatRows = kDoubles == 8 ? 2 : 1;  // as many as registers hold
 
 ActivationStep quantize_vector(const float* x, int64_t n, int16_t* codes) {
@@ -117,19 +114,22 @@ ActivationStep quantize_vector(const float* x, int64_t n, int16_t* codes) {
   return step;
 }
 
-// Of one vector of cols values, as arrange_codes or arrange_values leaves it.
-int64_t bytes_of_arranged(Format format, int64_t cols) {
+// From how many vectors on trits are decoded for all of them.
+constexpr int64_t kManyVectors = 8;
+
+// Of one of `count` vectors of cols values, as arrange_codes or arrange_values leaves it.
+int64_t bytes_of_arranged(Format format, int64_t count, int64_t cols) {
   switch (format) {
     case Format::kF32:
     case Format::kBf16:
       return cols / kLanes * kLanes * static_cast<int64_t>(sizeof(double));
     case Format::kInt8:
-      return align_up(cols, kBlockInputs) * static_cast<int64_t>(sizeof(int16_t));
+      return 0;
     case Format::kMxfp4:
       return arranged_mxfp4_codes(cols) * static_cast<int64_t>(sizeof(int16_t));
     case Format::kTernary:
     case Format::kTernary2:
-      return arranged_ternary_bytes(cols);
+      return count < kManyVectors ? arranged_ternary_bytes(cols) : 0;
   }
   return 0;
 }
@@ -138,10 +138,10 @@ int64_t bytes_of_arranged(Format format, int64_t cols) {
 void arrange_codes(Format format, const int16_t* codes, int64_t cols, std::byte* arranged) {
   if (format == Format::kMxfp4) {
     arrange_for_mxfp4(codes, cols, reinterpret_cast<int16_t*>(arranged));
-  } else if (format == Format::kInt8) {
-    std::memcpy(arranged, codes, static_cast<size_t>(bytes_of_arranged(format, cols)));
   } else {
-    arrange_for_ternary(codes, cols, reinterpret_cast<int8_t*>(arranged));
+    const uint8_t offset =
+        format == Format::kTernary ? TernaryLines::kOffset : Ternary2Lines::kOffset;
+    arrange_for_ternary(codes, cols, offset, reinterpret_cast<int8_t*>(arranged));
   }
 }
 
@@ -154,81 +154,159 @@ void arrange_values(Format format, const float* x, int64_t cols, std::byte* arra
   }
 }
 
-// Integer rows against kTile vectors. A tile's vectors stay in the cache while the rows pass.
-template <size_t kTile>
-void sum_integer_tile(const MatrixView& weights, int64_t row_begin, int64_t row_end,
-                      const PreparedVector* const* x, double* sums) {
+// A stretch of columns of kTile vectors fills half the first-level cache, and meets kBlockRows rows
+// before the next stretch.
+constexpr int64_t kBlockRows = 16;
+constexpr int64_t kStretchInputs = 10240;  // a common multiple of every format's steps
+static_assert(kStretchInputs % (4 * kSegmentInputs) == 0 &&
+              kStretchInputs / 4 % (2 * kBlockInputs) == 0);
+
+// Adds the inputs [begin, end) of kRows rows to totals[row * kTile + t].
+template <size_t kRows, size_t kTile>
+void add_rows(const MatrixView& weights, int64_t row, int64_t begin, int64_t end,
+              const PreparedVector* const* x, int64_t* totals) {
   const int16_t* codes[kTile];
   const int8_t* bytes[kTile];
   for (size_t t = 0; t < kTile; ++t) {
-    codes[t] = reinterpret_cast<const int16_t*>(x[t]->arranged);
+    const bool is_plain = weights.format == Format::kInt8;
+    codes[t] = is_plain ? x[t]->codes : reinterpret_cast<const int16_t*>(x[t]->arranged);
     bytes[t] = reinterpret_cast<const int8_t*>(x[t]->arranged);
   }
-  for (int64_t r = row_begin; r < row_end; ++r) {
-    double tile_sums[kTile] = {};
+  const int64_t first_block = begin / kBlockInputs;
+  const int64_t end_block = divide_up(end, kBlockInputs);
+  if (weights.format == Format::kTernary) {
+    add_ternary_rows<TernaryLines, kRows, kTile>(weights, row, first_block, end_block, bytes,
+                                                 totals);
+    return;
+  }
+  if (weights.format == Format::kTernary2) {
+    add_ternary_rows<Ternary2Lines, kRows, kTile>(weights, row, first_block, end_block, bytes,
+                                                  totals);
+    return;
+  }
+  for (size_t r = 0; r < kRows; ++r) {
+    const int64_t at = row + static_cast<int64_t>(r);
     if (weights.format == Format::kMxfp4) {
-      sum_mxfp4_row<kTile>(weights, r, codes, tile_sums);
-    } else if (weights.format == Format::kInt8) {
-      sum_int8_row<kTile>(weights, r, codes, tile_sums);
-    } else if (weights.format == Format::kTernary) {
-      sum_ternary_row<kTile, TernaryLines>(weights, r, bytes, tile_sums);
+      add_mxfp4_row<kTile>(weights, at, begin, end, codes, totals + r * kTile);
     } else {
-      sum_ternary_row<kTile, Ternary2Lines>(weights, r, bytes, tile_sums);
-    }
-    for (size_t t = 0; t < kTile; ++t) {
-      sums[static_cast<int64_t>(t) * (row_end - row_begin) + r - row_begin] = tile_sums[t];
+      add_int8_row<kTile>(weights, at, first_block, end_block, codes, totals + r * kTile);
     }
   }
 }
 
-template <class Weights, size_t kTile>
-void sum_float_tile(const MatrixView& weights, int64_t row_begin, int64_t row_end,
-                    const PreparedVector* const* x, double* sums) {
-  const double* doubles[kTile];
-  const float* values[kTile];
+// At most kBlockRows integer rows against kTile vectors: sums[t * stride + row].
+template <size_t kTile>
+void sum_integer_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
+                      const PreparedVector* const* x, int64_t stride, double* sums) {
+  int64_t totals[kBlockRows][kTile] = {};
+  constexpr int64_t kInputs = kStretchInputs / static_cast<int64_t>(kTile);
+  for (int64_t begin = 0; begin < weights.cols; begin += kInputs) {
+    const int64_t end = begin + kInputs < weights.cols ? begin + kInputs : weights.cols;
+    int64_t r = 0;
+    if constexpr (kTile == 2) {
+      for (; r + 2 <= rows; r += 2) {
+        add_rows<2, kTile>(weights, first_row + r, begin, end, x, totals[r]);
+      }
+    }
+    for (; r < rows; ++r) {
+      add_rows<1, kTile>(weights, first_row + r, begin, end, x, totals[r]);
+    }
+  }
   for (size_t t = 0; t < kTile; ++t) {
-    doubles[t] = reinterpret_cast<const double*>(x[t]->arranged);
-    values[t] = x[t]->values;
+    for (int64_t r = 0; r < rows; ++r) {
+      sums[static_cast<int64_t>(t) * stride + r] = static_cast<double>(totals[r][t]);
+    }
   }
-  const int64_t stride = weights.row_stride_bytes;
-  const int64_t rows = row_end - row_begin;
-  int64_t r = row_begin;
-  for (; r + kFloatRows <= row_end; r += kFloatRows) {
-    sum_float_rows<Weights, kFloatRows, kTile>(weights.codes + r * stride, stride, weights.cols,
-                                               doubles, values, sums + (r - row_begin), rows);
+}
+
+// At most kBlockRows float rows, alike.
+template <class Weights, size_t kTile>
+void sum_float_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
+                    const PreparedVector* const* x, int64_t stride, double* sums) {
+  const double* doubles[kTile];
+  for (size_t t = 0; t < kTile; ++t) doubles[t] = reinterpret_cast<const double*>(x[t]->arranged);
+  double lanes[kBlockRows * kTile][kLanes] = {};
+  constexpr int64_t kInputs = kStretchInputs / static_cast<int64_t>(5 * kTile);
+  const int64_t whole = weights.cols / kLanes * kLanes;
+  const std::byte* first = weights.codes + first_row * weights.row_stride_bytes;
+  const int64_t row_bytes = weights.row_stride_bytes;
+  for (int64_t begin = 0; begin < whole; begin += kInputs) {
+    const int64_t end = begin + kInputs < whole ? begin + kInputs : whole;
+    int64_t r = 0;
+    for (; r + kFloatRows <= rows; r += kFloatRows) {
+      add_float_rows<Weights, kFloatRows, kTile>(first + r * row_bytes, row_bytes, begin, end,
+                                                 doubles, lanes + r * static_cast<int64_t>(kTile));
+    }
+    for (; r < rows; ++r) {
+      add_float_rows<Weights, 1, kTile>(first + r * row_bytes, row_bytes, begin, end, doubles,
+                                        lanes + r * static_cast<int64_t>(kTile));
+    }
   }
-  for (; r < row_end; ++r) {
-    sum_float_rows<Weights, 1, kTile>(weights.codes + r * stride, stride, weights.cols, doubles,
-                                      values, sums + (r - row_begin), rows);
+  for (size_t t = 0; t < kTile; ++t) {
+    for (int64_t r = 0; r < rows; ++r) {
+      sums[static_cast<int64_t>(t) * stride + r] = finish_float_row<Weights>(
+          first + r * row_bytes, whole, weights.cols, x[t]->values,
+          lanes[r * static_cast<int64_t>(kTile) + static_cast<int64_t>(t)]);
+    }
   }
 }
 
 template <size_t kTile>
 void sum_tile(const MatrixView& weights, int64_t row_begin, int64_t row_end,
               const PreparedVector* const* x, double* sums) {
-  if (weights.format == Format::kBf16) {
-    sum_float_tile<Bf16Weights, kTile>(weights, row_begin, row_end, x, sums);
-  } else if (weights.format == Format::kF32) {
-    sum_float_tile<F32Weights, kTile>(weights, row_begin, row_end, x, sums);
-  } else {
-    sum_integer_tile<kTile>(weights, row_begin, row_end, x, sums);
+  const int64_t stride = row_end - row_begin;
+  for (int64_t begin = row_begin; begin < row_end; begin += kBlockRows) {
+    const int64_t rows = row_end - begin < kBlockRows ? row_end - begin : kBlockRows;
+    double* to = sums + (begin - row_begin);
+    if (reads_codes(weights.format)) {
+      sum_integer_rows<kTile>(weights, begin, rows, x, stride, to);
+    } else if (weights.format == Format::kBf16) {
+      sum_float_rows<Bf16Weights, kTile>(weights, begin, rows, x, stride, to);
+    } else {
+      sum_float_rows<F32Weights, kTile>(weights, begin, rows, x, stride, to);
+    }
+  }
+}
+
+template <class Lines>
+void sum_many(const MatrixView& weights, int64_t row_begin, int64_t row_end,
+              const PreparedVector* const* x, size_t count, double* sums) {
+  const int64_t rows = row_end - row_begin;
+  const int16_t* codes[kBatchVectors];
+  for (size_t begin = 0; begin < count; begin += kBatchVectors) {
+    const size_t vectors = count - begin < kBatchVectors ? count - begin : kBatchVectors;
+    for (size_t t = 0; t < vectors; ++t) codes[t] = x[begin + t]->codes;
+    double* to = sums + static_cast<int64_t>(begin) * rows;
+    constexpr auto kStep = static_cast<int64_t>(kDecodedRows);
+    int64_t r = 0;
+    for (; r + kStep <= rows; r += kStep) {
+      sum_ternary_batch<Lines, kDecodedRows>(weights, row_begin + r, codes, vectors, rows, to + r);
+    }
+    for (; r < rows; ++r) {
+      sum_ternary_batch<Lines, 1>(weights, row_begin + r, codes, vectors, rows, to + r);
+    }
   }
 }
 
 void sum_rows(const MatrixView& weights, int64_t row_begin, int64_t row_end,
               const PreparedVector* const* x, size_t count, double* sums) {
   const int64_t rows = row_end - row_begin;
-  const bool is_integer = reads_codes(weights.format);
+  const bool is_ternary = weights.format == Format::kTernary || weights.format == Format::kTernary2;
+  if (is_ternary && count > 0 && x[0]->arranged == nullptr) {
+    if (weights.format == Format::kTernary) {
+      sum_many<TernaryLines>(weights, row_begin, row_end, x, count, sums);
+    } else {
+      sum_many<Ternary2Lines>(weights, row_begin, row_end, x, count, sums);
+    }
+    return;
+  }
   size_t i = 0;
-  for (; is_integer && i + 4 <= count; i += 4) {
-    sum_integer_tile<4>(weights, row_begin, row_end, x + i, sums + static_cast<int64_t>(i) * rows);
+  const auto at = [&] { return sums + static_cast<int64_t>(i) * rows; };
+  for (; reads_codes(weights.format) && i + 4 <= count; i += 4) {
+    sum_tile<4>(weights, row_begin, row_end, x + i, at());
   }
-  for (; i + kFloatTile <= count; i += kFloatTile) {
-    sum_tile<kFloatTile>(weights, row_begin, row_end, x + i, sums + static_cast<int64_t>(i) * rows);
-  }
-  for (; i < count; ++i) {
-    sum_tile<1>(weights, row_begin, row_end, x + i, sums + static_cast<int64_t>(i) * rows);
-  }
+  for (; i + 2 <= count; i += 2) sum_tile<2>(weights, row_begin, row_end, x + i, at());
+  for (; i < count; ++i) sum_tile<1>(weights, row_begin, row_end, x + i, at());
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR
@@ -262,33 +340,39 @@ ActivationStep quantize(const float* x, int64_t n, int16_t* codes) {
   return HWY_DYNAMIC_DISPATCH(quantize_vector)(x, n, codes);
 }
 
-// A vector's bytes: arranged, then its codes in their own order.
+// A vector's bytes: its codes in their own order, then what is arranged.
 ActivationBatch::ActivationBatch(Format format, int64_t count, int64_t cols)
     : format_(format), vectors_(static_cast<size_t>(count)) {
-  arranged_bytes_ =
-      align_up(HWY_DYNAMIC_DISPATCH(bytes_of_arranged)(format, cols), kPlaneAlignment);
+  const int64_t arranged_bytes =
+      align_up(HWY_DYNAMIC_DISPATCH(bytes_of_arranged)(format, count, cols), kPlaneAlignment);
   codes_ = reads_codes(format) ? align_up(cols, 2 * kBlockInputs) : 0;
-  stride_bytes_ = arranged_bytes_ + align_up(codes_ * 2, kPlaneAlignment);
+  const int64_t code_bytes = align_up(codes_ * 2, kPlaneAlignment);
+  stride_bytes_ = code_bytes + arranged_bytes;
   if (count * stride_bytes_ == 0) return;
   bytes_ = hwy::AllocateAligned<std::byte>(static_cast<size_t>(count * stride_bytes_));
   K3_CHECK(bytes_ != nullptr);
   for (int64_t i = 0; i < count; ++i) {
-    vectors_[static_cast<size_t>(i)].arranged = bytes_.get() + i * stride_bytes_;
+    PreparedVector& vector = vectors_[static_cast<size_t>(i)];
+    std::byte* bytes = bytes_.get() + i * stride_bytes_;
+    if (codes_ > 0) vector.codes = reinterpret_cast<const int16_t*>(bytes);
+    if (arranged_bytes > 0) vector.arranged = bytes + code_bytes;
   }
 }
 
 void ActivationBatch::set(int64_t i, const float* x, int64_t cols) {
   PreparedVector& vector = vectors_[static_cast<size_t>(i)];
-  std::byte* arranged = bytes_.get() + i * stride_bytes_;
+  // The batch's own bytes, which only it may write.
+  auto* arranged = const_cast<std::byte*>(vector.arranged);
   vector.values = x;
   if (!reads_codes(format_)) {
-    HWY_DYNAMIC_DISPATCH(arrange_values)(format_, x, cols, arranged);
+    if (arranged != nullptr) HWY_DYNAMIC_DISPATCH(arrange_values)(format_, x, cols, arranged);
     return;
   }
-  auto* codes = reinterpret_cast<int16_t*>(arranged + arranged_bytes_);
+  auto* codes = const_cast<int16_t*>(vector.codes);
+  if (codes == nullptr) return;  // no inputs
   vector.step = quantize(x, cols, codes);
   std::fill(codes + cols, codes + codes_, int16_t{0});
-  HWY_DYNAMIC_DISPATCH(arrange_codes)(format_, codes, cols, arranged);
+  if (arranged != nullptr) HWY_DYNAMIC_DISPATCH(arrange_codes)(format_, codes, cols, arranged);
 }
 
 void row_sums(const MatrixView& weights, int64_t row_begin, int64_t row_end,

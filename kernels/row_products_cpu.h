@@ -21,7 +21,8 @@ ActivationStep quantize(const float* x, int64_t n, int16_t* codes);
 // One vector as row_sums reads it.
 struct PreparedVector {
   const float* values = nullptr;        // float formats: the vector itself
-  const std::byte* arranged = nullptr;  // its codes or doubles in the order of the instruction set
+  const int16_t* codes = nullptr;       // integer formats: the codes, then zeros
+  const std::byte* arranged = nullptr;  // codes or doubles as the instruction set wants them, if so
   ActivationStep step;
 };
 
@@ -43,9 +44,8 @@ class ActivationBatch {
   Format format_;
   std::vector<PreparedVector> vectors_;
   hwy::AlignedFreeUniquePtr<std::byte[]> bytes_;
-  int64_t arranged_bytes_ = 0;  // a vector
-  int64_t codes_ = 0;           // a vector, with its padding
-  int64_t stride_bytes_ = 0;    // a vector
+  int64_t codes_ = 0;         // a vector, with its padding
+  int64_t stride_bytes_ = 0;  // a vector
 };
 
 // sums[i * (row_end - row_begin) + r - row_begin] = exact_row_sum(weights, r, *x[i]) for the rows

@@ -6,11 +6,10 @@
 // of 32 digits, where 16-bit lanes would need two multiplications for half as many.
 //
 // A code q of activations is split into bytes, 256 h + l, each multiplied on its own. Digits are
-// one too large (ternary2's four), which the block's sum of q, known before, takes back:
-//   sum of multiplier * (256 sum d h + sum d l)  -  offset * sum of multiplier * sum q
-// A block's sum of d h fits 16 bits (10 products of at most 8 * 128 a lane, or 20 with VNNI's
-// sums of four), so one multiplication by the multiplier brings it to 32 bits, where 128 blocks
-// have room: 40 * 8 * 128 * 255 * 128 < 2^31 even if one lane took a block's sums.
+// one too large (ternary2's four): a block's sums start from what that will add too much, which
+// only depends on the activations. With its start such a sum fits 16 bits (10 products of at most
+// 4 * 128 a lane, or 20 with VNNI's sums of four), so one multiplication by the multiplier brings
+// it to 32 bits, where 128 blocks have room: 40 * 4 * 128 * 255 * 128 < 2^31.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -36,38 +35,46 @@ namespace {
 #if HWY_TARGET != HWY_SCALAR
 
 // An arranged vector, step by step: a step is as many blocks as a vector of bytes spans (2 for
-// AVX-512, else 1), and has for each of five lines the blocks' 32 high bytes, then their low bytes.
-// Behind the steps lie the blocks' sums as int32.
+// AVX-512, else 1). It has for each of five lines the blocks' 32 high bytes, then their low bytes;
+// then what the sums of high and of low bytes start from, a vector each.
 constexpr int64_t kStepBlocks = kBytes == 64 ? 2 : 1;
 constexpr int64_t kLineBytes = kTernaryBlockBytes * kStepBlocks;
-constexpr int64_t kStepBytes = 2 * kTritsPerByte * kLineBytes;
+constexpr int64_t kStartsOffset = 2 * kTritsPerByte * kLineBytes;
+constexpr int64_t kStepBytes = kStartsOffset + 2 * kLineBytes;
 constexpr int64_t kRoomyBlocks = 128;
 
 inline int64_t ternary_steps(int64_t cols) {
   return divide_up(divide_up(cols, kBlockInputs), kStepBlocks);
 }
 inline int64_t arranged_ternary_bytes(int64_t cols) {
-  return ternary_steps(cols) * (kStepBytes + kStepBlocks * 4);
+  return ternary_steps(cols) * kStepBytes;
 }
 
-// `codes` is padded with zeros to whole steps.
-inline void arrange_for_ternary(const int16_t* codes, int64_t cols, int8_t* arranged) {
-  const int64_t steps = ternary_steps(cols);
-  auto* sums = reinterpret_cast<int32_t*>(arranged + steps * kStepBytes);
-  for (int64_t block = 0; block < steps * kStepBlocks; ++block) {
-    const int16_t* from = codes + block * kBlockInputs;
-    int8_t* to =
-        arranged + block / kStepBlocks * kStepBytes + block % kStepBlocks * kTernaryBlockBytes;
-    int32_t sum = 0;
-    for (int64_t line = 0; line < kTritsPerByte; ++line) {
-      for (int64_t i = 0; i < kTernaryBlockBytes; ++i) {
-        const int q = from[line * kTernaryBlockBytes + i];
-        to[line * 2 * kLineBytes + i] = static_cast<int8_t>((q + 128) >> 8);
-        to[line * 2 * kLineBytes + kLineBytes + i] = static_cast<int8_t>(q);
-        sum += q;
+// `codes` is padded with zeros to whole steps; `offset` is how much digits are too large.
+inline void arrange_for_ternary(const int16_t* codes, int64_t cols, uint8_t offset,
+                                int8_t* arranged) {
+  for (int64_t step = 0; step < ternary_steps(cols); ++step, arranged += kStepBytes) {
+    for (int64_t block = 0; block < kStepBlocks; ++block, codes += kBlockInputs) {
+      for (int64_t line = 0; line < kTritsPerByte; ++line) {
+        int8_t* to = arranged + line * 2 * kLineBytes + block * kTernaryBlockBytes;
+        for (int64_t i = 0; i < kTernaryBlockBytes; ++i) {
+          const int q = codes[line * kTernaryBlockBytes + i];
+          to[i] = static_cast<int8_t>((q + 128) >> 8);
+          to[kLineBytes + i] = static_cast<int8_t>(q);
+        }
       }
     }
-    sums[block] = sum;
+    for (int64_t half = 0; half < 2; ++half) {
+      V16 excess = hn::Zero(D16());
+      for (int64_t at = half * kLineBytes; at < kStartsOffset; at += 2 * kLineBytes) {
+        for (int64_t i = 0; i < kLineBytes; i += static_cast<int64_t>(kBytes)) {
+          const V8 x = hn::LoadU(D8(), arranged + at + i);
+          excess = add_byte_products(hn::Set(DU8(), offset), x, excess);
+        }
+      }
+      hn::StoreU(hn::BitCast(D8(), negate_byte_products(excess)), D8(),
+                 arranged + kStartsOffset + half * kLineBytes);
+    }
   }
 }
 
@@ -75,14 +82,15 @@ inline void arrange_for_ternary(const int16_t* codes, int64_t cols, int8_t* arra
 // compare; tripling keeps the shift, for 3 * 128 = 128 modulo 256.
 class TritBytes {
  public:
-  explicit TritBytes(const uint8_t* bytes)
-      : rest_(hn::BitCast(D8(), hn::Xor(hn::LoadU(DU8(), bytes), hn::Set(DU8(), 0x80)))) {}
+  HWY_INLINE void load(const uint8_t* bytes) {
+    rest_ = hn::BitCast(D8(), hn::Xor(hn::LoadU(DU8(), bytes), hn::Set(DU8(), 0x80)));
+  }
 
 #if K3_HAS_AVX512
   static VU8 digits(V8 digits) {
     return hn::BitCast(DU8(), digits);
   }
-  V8 next() {
+  HWY_INLINE V8 next() {
     const auto at_least_one = hn::Gt(rest_, hn::Set(D8(), -43));
     const auto two = hn::Gt(rest_, hn::Set(D8(), 42));
     const V8 one = hn::IfThenElseZero(at_least_one, hn::Set(D8(), 1));
@@ -92,7 +100,7 @@ class TritBytes {
   static VU8 digits(V8 digits) {
     return hn::BitCast(DU8(), hn::Abs(digits));
   }
-  V8 next() {
+  HWY_INLINE V8 next() {
     const V8 at_least_one = hn::VecFromMask(D8(), hn::Gt(rest_, hn::Set(D8(), -43)));
     const V8 two = hn::VecFromMask(D8(), hn::Gt(rest_, hn::Set(D8(), 42)));
     return triple(hn::Add(at_least_one, two));
@@ -100,7 +108,7 @@ class TritBytes {
 #endif
 
  private:
-  V8 triple(V8 digits) {
+  HWY_INLINE V8 triple(V8 digits) {
     rest_ = hn::Add(rest_, hn::Add(rest_, rest_));
     return digits;
   }
@@ -109,47 +117,64 @@ class TritBytes {
 };
 
 struct TernaryLines {
-  static constexpr int kOffset = 1;  // of a digit over its code
+  static constexpr int kPlanes = 1;
+  static constexpr uint8_t kOffset = 1;  // of a digit over its code
   TritBytes trits;
 
-  TernaryLines(const uint8_t* first, const uint8_t* /*second*/) : trits(first) {}
-  VU8 next() { return TritBytes::digits(trits.next()); }
+  HWY_INLINE void load(const uint8_t* first, const uint8_t* /*second*/) { trits.load(first); }
+  HWY_INLINE VU8 next() { return TritBytes::digits(trits.next()); }
 };
 
 struct Ternary2Lines {
-  static constexpr int kOffset = 4;
+  static constexpr int kPlanes = 2;
+  static constexpr uint8_t kOffset = 4;
   TritBytes first;
   TritBytes second;
 
-  Ternary2Lines(const uint8_t* first_bytes, const uint8_t* second_bytes)
-      : first(first_bytes), second(second_bytes) {}
-  VU8 next() {
+  HWY_INLINE void load(const uint8_t* first_bytes, const uint8_t* second_bytes) {
+    first.load(first_bytes);
+    second.load(second_bytes);
+  }
+  HWY_INLINE VU8 next() {
     const V8 upper = first.next();
     return TritBytes::digits(hn::Add(hn::Add(upper, hn::Add(upper, upper)), second.next()));
   }
 };
 
-// Adds one step of a row to totals: 32-bit sums of high and of low bytes.
-template <class Lines, size_t kTile>
-HWY_INLINE void add_ternary_step(const uint8_t* first, const uint8_t* second, V16 factors,
-                                 const int8_t* const* x, int64_t offset, V32* high, V32* low) {
-  V16 high_sums[kTile];
-  V16 low_sums[kTile];
-  for (size_t t = 0; t < kTile; ++t) high_sums[t] = low_sums[t] = hn::Zero(D16());
+// Adds one step of kRows rows to totals[row * kTile + t]: 32-bit sums of high and of low bytes. A
+// batch is bound by loads of activations, so two rows share them.
+template <class Lines, size_t kRows, size_t kTile>
+HWY_INLINE void add_ternary_step(const uint8_t* const* first, const uint8_t* const* second,
+                                 const V16* factors, const int8_t* const* x, int64_t offset,
+                                 V32* high, V32* low) {
+  V16 high_sums[kRows * kTile];
+  V16 low_sums[kRows * kTile];
+  for (size_t i = 0; i < kRows * kTile; ++i) {
+    const auto* starts = reinterpret_cast<const int16_t*>(x[i % kTile] + offset + kStartsOffset);
+    high_sums[i] = hn::LoadU(D16(), starts);
+    low_sums[i] = hn::LoadU(D16(), starts + kLineBytes / 2);
+  }
   for (int64_t begin = 0; begin < kLineBytes; begin += static_cast<int64_t>(kBytes)) {
-    Lines lines(first + begin, second + begin);
+    Lines lines[kRows];
+    for (size_t r = 0; r < kRows; ++r) lines[r].load(first[r] + begin, second[r] + begin);
     for (int64_t line = 0; line < kTritsPerByte; ++line) {
-      const VU8 digits = lines.next();
+      VU8 digits[kRows];
+      for (size_t r = 0; r < kRows; ++r) digits[r] = lines[r].next();
       for (size_t t = 0; t < kTile; ++t) {
         const int8_t* at = x[t] + offset + line * 2 * kLineBytes + begin;
-        high_sums[t] = add_byte_products(digits, hn::LoadU(D8(), at), high_sums[t]);
-        low_sums[t] = add_byte_products(digits, hn::LoadU(D8(), at + kLineBytes), low_sums[t]);
+        const V8 upper = hn::LoadU(D8(), at);
+        const V8 lower = hn::LoadU(D8(), at + kLineBytes);
+        for (size_t r = 0; r < kRows; ++r) {
+          const size_t i = r * kTile + t;
+          high_sums[i] = add_byte_products(digits[r], upper, high_sums[i]);
+          low_sums[i] = add_byte_products(digits[r], lower, low_sums[i]);
+        }
       }
     }
   }
-  for (size_t t = 0; t < kTile; ++t) {
-    high[t] = multiply_add(high_sums[t], factors, high[t]);
-    low[t] = multiply_add(low_sums[t], factors, low[t]);
+  for (size_t i = 0; i < kRows * kTile; ++i) {
+    high[i] = multiply_add(high_sums[i], factors[i / kTile], high[i]);
+    low[i] = multiply_add(low_sums[i], factors[i / kTile], low[i]);
   }
 }
 
@@ -165,49 +190,62 @@ HWY_INLINE V16 step_factors(const uint8_t* multipliers, bool is_half) {
 #endif
 }
 
-// One row against kTile vectors, arranged as above.
-template <size_t kTile, class Lines>
-void sum_ternary_row(const MatrixView& weights, int64_t row, const int8_t* const* x, double* sums) {
-  const auto* first =
-      reinterpret_cast<const uint8_t*>(weights.codes + row * weights.row_stride_bytes);
-  const auto* second =
-      weights.second_codes == nullptr
-          ? first
-          : reinterpret_cast<const uint8_t*>(weights.second_codes + row * weights.row_stride_bytes);
-  const uint8_t* multipliers = weights.scales + row * weights.scales_per_row;
-  const int64_t blocks = weights.scales_per_row;
-  const int64_t sums_offset = ternary_steps(weights.cols) * kStepBytes;
-  int64_t totals[kTile] = {};
-  for (int64_t begin = 0; begin < blocks; begin += kRoomyBlocks) {
-    const int64_t end = begin + kRoomyBlocks < blocks ? begin + kRoomyBlocks : blocks;
-    V32 high[kTile];
-    V32 low[kTile];
-    for (size_t t = 0; t < kTile; ++t) high[t] = low[t] = hn::Zero(D32());
-    int64_t block = begin;
-    for (; block + kStepBlocks <= end; block += kStepBlocks) {
-      const int64_t at = block * kTernaryBlockBytes;
-      add_ternary_step<Lines, kTile>(first + at, second + at,
-                                     step_factors(multipliers + block, false), x,
-                                     block / kStepBlocks * kStepBytes, high, low);
+// Adds the blocks [begin, end) of kRows rows to totals[row * kTile + t], for kTile arranged
+// vectors. `begin` is even.
+template <class Lines, size_t kRows, size_t kTile>
+void add_ternary_rows(const MatrixView& weights, int64_t row, int64_t begin, int64_t end,
+                      const int8_t* const* x, int64_t* totals) {
+  const uint8_t* first[kRows];
+  const uint8_t* second[kRows];
+  const uint8_t* multipliers[kRows];
+  for (size_t r = 0; r < kRows; ++r) {
+    const int64_t at = (row + static_cast<int64_t>(r)) * weights.row_stride_bytes;
+    first[r] = reinterpret_cast<const uint8_t*>(weights.codes + at) + begin * kTernaryBlockBytes;
+    second[r] = first[r];
+    if (Lines::kPlanes == 2) {
+      second[r] =
+          reinterpret_cast<const uint8_t*>(weights.second_codes + at) + begin * kTernaryBlockBytes;
     }
-    if (block < end) {  // half a step: the bytes behind it belong to somebody else
-      alignas(64) uint8_t rest[2][kLineBytes] = {};
-      std::memcpy(rest[0], first + block * kTernaryBlockBytes, kTernaryBlockBytes);
-      std::memcpy(rest[1], second + block * kTernaryBlockBytes, kTernaryBlockBytes);
-      add_ternary_step<Lines, kTile>(rest[0], rest[1], step_factors(multipliers + block, true), x,
-                                     block / kStepBlocks * kStepBytes, high, low);
-    }
-    for (size_t t = 0; t < kTile; ++t) {
-      totals[t] += 256 * sum_of_lanes(high[t]) + sum_of_lanes(low[t]);
-    }
+    multipliers[r] = weights.scales + (row + static_cast<int64_t>(r)) * weights.scales_per_row;
+    hwy::Prefetch(multipliers[r] + begin + 256);
   }
-  for (size_t t = 0; t < kTile; ++t) {
-    const auto* block_sums = reinterpret_cast<const int32_t*>(x[t] + sums_offset);
-    int64_t taken_back = 0;
-    for (int64_t block = 0; block < blocks; ++block) {
-      taken_back += int64_t{block_sums[block]} * multipliers[block];
+  while (begin < end) {
+    const int64_t stop = begin + kRoomyBlocks < end ? begin + kRoomyBlocks : end;
+    V32 high[kRows * kTile];
+    V32 low[kRows * kTile];
+    for (size_t i = 0; i < kRows * kTile; ++i) high[i] = low[i] = hn::Zero(D32());
+    V16 factors[kRows];
+    for (; begin + kStepBlocks <= stop; begin += kStepBlocks) {
+      for (size_t r = 0; r < kRows; ++r) {
+        factors[r] = step_factors(multipliers[r] + begin, false);
+        prefetch_ahead(first[r]);
+        if (Lines::kPlanes == 2) prefetch_ahead(second[r]);
+      }
+      add_ternary_step<Lines, kRows, kTile>(first, second, factors, x,
+                                            begin / kStepBlocks * kStepBytes, high, low);
+      for (size_t r = 0; r < kRows; ++r) {
+        first[r] += kLineBytes;
+        second[r] += kLineBytes;
+      }
     }
-    sums[t] = static_cast<double>(totals[t] - Lines::kOffset * taken_back);
+    if (begin < stop) {  // half a step: the bytes behind it belong to somebody else
+      alignas(64) uint8_t rest[2 * kRows][kLineBytes] = {};
+      const uint8_t* first_rest[kRows];
+      const uint8_t* second_rest[kRows];
+      for (size_t r = 0; r < kRows; ++r) {
+        std::memcpy(rest[2 * r], first[r], kTernaryBlockBytes);
+        std::memcpy(rest[2 * r + 1], second[r], kTernaryBlockBytes);
+        first_rest[r] = rest[2 * r];
+        second_rest[r] = rest[2 * r + 1];
+        factors[r] = step_factors(multipliers[r] + begin, true);
+      }
+      add_ternary_step<Lines, kRows, kTile>(first_rest, second_rest, factors, x,
+                                            begin / kStepBlocks * kStepBytes, high, low);
+      begin = stop;
+    }
+    for (size_t i = 0; i < kRows * kTile; ++i) {
+      totals[i] += 256 * sum_of_lanes(high[i]) + sum_of_lanes(low[i]);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // assign_offsets: the place of every extent, in the order in which a runtime wants them: the trunk,
-// which every token reads, in model order; the banks layer by layer; then what is read once or
-// never, side files and reports.
+// which every token reads, in model order; the banks layer by layer; cold experts, likewise, so
+// that they lie between nothing that is read together; then what is read once or never, side files
+// and reports.
 //
 // Every size is known here before a byte is encoded: weights by format and layout, side files and
 // text reports because they are compressed now, and source hashes because they are eight bytes
@@ -78,11 +79,14 @@ void assign_offsets(Model& model, PassContext& context) {
     place(tensor.extent, planned_bytes(tensor));
     ++source_hashes;
   }
-  for (Bank& bank : model.banks) {
-    const int64_t bytes = bank_bands(model.config, bank).extent_bytes();
-    for (Expert& expert : bank.experts) {
-      place(expert.extent, bytes);
-      ++source_hashes;
+  for (const bool cold : {false, true}) {
+    for (Bank& bank : model.banks) {
+      const int64_t bytes = bank_bands(model.config, bank).extent_bytes();
+      for (Expert& expert : bank.experts) {
+        if (expert.cold != cold) continue;
+        place(expert.extent, bytes);
+        ++source_hashes;
+      }
     }
   }
   for (SideFile& file : model.side_files) {

@@ -45,8 +45,10 @@ void check_bank(const ModelConfig& config, const Bank& bank, Problems& problems)
   }
   const auto kept = static_cast<int64_t>(bank.experts.size());
   const auto left_out = static_cast<int64_t>(bank.left_out.size());
-  if (kept < config.experts_per_token) {
-    problems.add(bank_subject(bank), ": keeps ", kept, " experts, a token needs ",
+  const int64_t hot = std::count_if(bank.experts.begin(), bank.experts.end(),
+                                    [](const Expert& expert) { return !expert.cold; });
+  if (hot < config.experts_per_token) {
+    problems.add(bank_subject(bank), ": keeps ", hot, " experts, a token needs ",
                  config.experts_per_token);
   }
   if (kept + left_out != bank.source_experts) {
@@ -77,9 +79,13 @@ void check_extents(const Model& model, const PassResults& results, Problems& pro
   for (const TrunkTensor& tensor : model.trunk) {
     check(tensor.extent, "tensor " + tensor.name, planned_bytes(tensor));
   }
-  for (const Bank& bank : model.banks) {
-    const int64_t bytes = bank_bands(model.config, bank).extent_bytes();
-    for (const Expert& expert : bank.experts) check(expert.extent, bank_subject(bank), bytes);
+  for (const bool cold : {false, true}) {
+    for (const Bank& bank : model.banks) {
+      const int64_t bytes = bank_bands(model.config, bank).extent_bytes();
+      for (const Expert& expert : bank.experts) {
+        if (expert.cold == cold) check(expert.extent, bank_subject(bank), bytes);
+      }
+    }
   }
   for (const SideFile& file : model.side_files) {
     check(file.extent, "side file " + file.name, static_cast<int64_t>(file.compressed.size()));

@@ -4,14 +4,17 @@
 //
 // A step changes the slopes of all inputs, but the next steps look only at those of their own group
 // of 160. So a group is settled with its own piece of H, row by row, several times over since that
-// is cheap, and what it did reaches the other slopes as one product. After the first sweeps few
-// codes change, and that product is sparse.
+// is cheap. What the other groups did since the last visit reaches its slopes when it is visited
+// again, and not before: then the slopes of a group are written once a sweep and stay in the cache
+// while the changes of all others, which after the first sweeps are few, are added to them.
 #include "passes/coordinate_descent.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <vector>
+
+#include "passes/fixed_product.h"
 
 namespace k3 {
 namespace {
@@ -105,29 +108,76 @@ float noise_of(uint64_t counter) {
   return static_cast<float>(sum - 131070) / kDeviation;
 }
 
-// Calls visit(row, group_row) for one group of every row that has a scale there, and lets all
-// slopes follow. `visit` sees the codes before and after and returns nothing.
-template <class Visit>
-double visit_group(RowBlock& block, const Loss& loss, int64_t group, Piece& piece,
-                   const Visit& visit) {
-  piece.load(block, loss, group);
-  const int64_t begin = block.group_begin(group);
-  std::vector<float> changes(static_cast<size_t>(block.rows) * kGroup);
-  std::array<int8_t, kGroup> before;
-  for (int64_t r = 0; r < block.rows; ++r) {
-    const float scale = block.scale_row(r)[group];
-    if (!(scale > 0)) continue;
-    GroupRow row{piece, scale, 1 / scale, block.largest_code, block.code_row(r) + begin, {}};
-    std::copy_n(row.codes, piece.size, before.begin());
-    std::copy_n(block.slope_row(r) + begin, piece.size, row.slopes.begin());
-    visit(r, row);
-    float* const change = changes.data() + static_cast<size_t>(r) * kGroup;
-    for (size_t j = 0; j < static_cast<size_t>(piece.size); ++j) {
-      change[j] = scale * static_cast<float>(row.codes[j] - before[j]);
+// Sweeps over a block's groups; between visits a group's slopes wait for the changes of the others.
+class Sweeper {
+ public:
+  Sweeper(RowBlock& block, const Loss& loss)
+      : block_(block),
+        loss_(loss),
+        changes_(static_cast<size_t>(block.groups)),
+        values_(static_cast<size_t>(block.rows) * kGroup) {}
+
+  // Visits all groups in order: calls visit(row, group_row) for every row that has a scale there.
+  template <class Visit>
+  void sweep(const Visit& visit) {
+    for (int64_t group = 0; group < block_.groups; ++group) {
+      // Of those behind it the last sweep's changes, of those before it this one's.
+      for (int64_t other = group + 1; other < block_.groups; ++other) follow(group, other);
+      for (int64_t other = 0; other < group; ++other) follow(group, other);
+      visit_group(group, visit);
     }
   }
-  return add_changes(block, loss, group, changes);
-}
+
+  // Makes all slopes true after the last sweep.
+  void finish() {
+    for (int64_t group = 0; group < block_.groups; ++group) {
+      for (int64_t other = group + 1; other < block_.groups; ++other) follow(group, other);
+    }
+  }
+
+  double multiplications() const { return multiplications_; }
+
+ private:
+  // Adds what `other` changed at its last visit to the slopes of `group`.
+  void follow(int64_t group, int64_t other) {
+    const ListedFactor& change = changes_[static_cast<size_t>(other)];
+    if (change.empty()) return;
+    const int64_t begin = block_.group_begin(group);
+    const float* const part = loss_.gram.data() + block_.group_begin(other) * block_.cols + begin;
+    multiplications_ += change.add_product_with(block_.group_size(group), {part, block_.cols},
+                                                block_.slopes.data() + begin, block_.stride);
+  }
+
+  template <class Visit>
+  void visit_group(int64_t group, const Visit& visit) {
+    piece_.load(block_, loss_, group);
+    const int64_t begin = block_.group_begin(group);
+    std::fill(values_.begin(), values_.end(), 0.0F);
+    std::array<int8_t, kGroup> before;
+    for (int64_t r = 0; r < block_.rows; ++r) {
+      const float scale = block_.scale_row(r)[group];
+      if (!(scale > 0)) continue;
+      GroupRow row{piece_, scale, 1 / scale, block_.largest_code, block_.code_row(r) + begin, {}};
+      std::copy_n(row.codes, piece_.size, before.begin());
+      std::copy_n(block_.slope_row(r) + begin, piece_.size, row.slopes.begin());
+      visit(r, row);
+      std::copy_n(row.slopes.begin(), piece_.size, block_.slope_row(r) + begin);
+      float* const value = values_.data() + static_cast<size_t>(r) * kGroup;
+      for (size_t j = 0; j < static_cast<size_t>(piece_.size); ++j) {
+        value[j] = scale * static_cast<float>(row.codes[j] - before[j]);
+      }
+    }
+    changes_[static_cast<size_t>(group)] =
+        ListedFactor(block_.rows, piece_.size, {values_.data(), kBlockInputs});
+  }
+
+  RowBlock& block_;
+  const Loss& loss_;
+  Piece piece_;
+  std::vector<ListedFactor> changes_;  // by group, at its last visit
+  std::vector<float> values_;          // [rows, 160], scratch
+  double multiplications_ = 0;
+};
 
 int64_t differences(const int8_t* a, const int8_t* b, int64_t count) {
   int64_t different = 0;
@@ -140,24 +190,24 @@ int64_t differences(const int8_t* a, const int8_t* b, int64_t count) {
 DescentWork descend_codes(RowBlock& block, const Loss& loss, const DescentLimits& limits) {
   const double settled = limits.settled_share * static_cast<double>(block.cols);
   std::vector<char> active(static_cast<size_t>(block.rows), 1);
-  Piece piece;
+  Sweeper sweeper(block, loss);
   DescentWork work;
   while (work.sweeps < limits.most_sweeps &&
          std::find(active.begin(), active.end(), 1) != active.end()) {
     ++work.sweeps;
     const std::vector<int8_t> before = block.codes;
-    for (int64_t group = 0; group < block.groups; ++group) {
-      work.multiplications += visit_group(block, loss, group, piece, [&](int64_t r, GroupRow& row) {
-        if (active[static_cast<size_t>(r)] == 0) return;
-        for (int64_t pass = 0; pass < kMostPasses && descend_group(row); ++pass) continue;
-      });
-    }
+    sweeper.sweep([&](int64_t r, GroupRow& row) {
+      if (active[static_cast<size_t>(r)] == 0) return;
+      for (int64_t pass = 0; pass < kMostPasses && descend_group(row); ++pass) continue;
+    });
     for (int64_t r = 0; r < block.rows; ++r) {
       const int64_t changed =
           differences(block.code_row(r), before.data() + r * block.cols, block.cols);
       if (static_cast<double>(changed) <= settled) active[static_cast<size_t>(r)] = 0;
     }
   }
+  sweeper.finish();
+  work.multiplications = sweeper.multiplications();
   return work;
 }
 
@@ -168,24 +218,25 @@ DescentWork anneal_codes(RowBlock& block, const Loss& loss, int64_t first_row, i
     temperatures.push_back(heat * std::max(0.0, row_loss(block, r)) /
                            static_cast<double>(block.cols));
   }
-  Piece piece;
+  Sweeper sweeper(block, loss);
   DescentWork work;
   for (; work.sweeps < sweeps; ++work.sweeps) {
     const double left = static_cast<double>(sweeps - work.sweeps) / static_cast<double>(sweeps);
-    for (int64_t group = 0; group < block.groups; ++group) {
-      work.multiplications += visit_group(block, loss, group, piece, [&](int64_t r, GroupRow& row) {
-        const auto temperature = static_cast<float>(temperatures[static_cast<size_t>(r)] * left);
-        const float amplitude = std::sqrt(0.5F * temperature) * row.inverse_scale;
-        const auto line = static_cast<uint64_t>((first_row + r) * sweeps + work.sweeps);
-        const uint64_t key = scramble(line) + static_cast<uint64_t>(block.group_begin(group));
-        for (size_t j = 0; j < static_cast<size_t>(piece.size); ++j) {
-          if (piece.inverse[j] == 0) continue;
-          const int code = row.best_code(j, amplitude * piece.spread[j] * noise_of(key + j));
-          if (code != row.codes[j]) row.step(j, code);
-        }
-      });
-    }
+    sweeper.sweep([&](int64_t r, GroupRow& row) {
+      const auto temperature = static_cast<float>(temperatures[static_cast<size_t>(r)] * left);
+      const float amplitude = std::sqrt(0.5F * temperature) * row.inverse_scale;
+      const auto line = static_cast<uint64_t>((first_row + r) * sweeps + work.sweeps);
+      const uint64_t key = scramble(line) + static_cast<uint64_t>(row.codes - block.code_row(r));
+      for (size_t j = 0; j < static_cast<size_t>(row.piece.size); ++j) {
+        if (row.piece.inverse[j] == 0) continue;
+        const float noise = amplitude * row.piece.spread[j] * noise_of(key + j);
+        const int code = row.best_code(j, noise);
+        if (code != row.codes[j]) row.step(j, code);
+      }
+    });
   }
+  sweeper.finish();
+  work.multiplications = sweeper.multiplications();
   return work;
 }
 

@@ -11,7 +11,6 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <vector>
@@ -51,9 +50,14 @@ constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(D()));
 constexpr int64_t kTileCols = kTileVectors * kLanes;
 constexpr int64_t kTile = kTileRows * kTileCols;
 
-constexpr int64_t kDepthBlock = kMostSparseDepth;  // a strip of B is 48 KB at most
-constexpr int64_t kRowBlock = 32 * kTileRows;      // and a block of A 256 KB, for which L2 has room
-constexpr int64_t kLargestTile = 8 * 3 * 16;
+constexpr int64_t kDepthBlock = 256;           // a strip of B is 48 KB at most
+constexpr int64_t kRowBlock = 32 * kTileRows;  // and a block of A 256 KB, for which L2 has room
+
+// Terms of a list meet a row of B of this many columns in registers, a group of 160 or a half or
+// a quarter of it.
+constexpr int64_t kListVectors = kLanes < 4 ? 16 : 10;
+constexpr int64_t kListCols = kListVectors * kLanes;
+constexpr int64_t kLargestTile = int64_t{8} * 3 * 16;
 static_assert(kTile <= kLargestTile);
 
 HWY_INLINE V fused_multiply_add(V a, V b, V c) {
@@ -164,48 +168,56 @@ void add_block_product(int64_t rows, int64_t cols, int64_t depth, ProductFactor 
   }
 }
 
-// The same for a depth of kDepthBlock at most, with A as a list of its terms that are not
-// 0, row by row up to `ends`: depth indices in ascending order, and values. `used` tells which rows
-// of B any row needs.
+// Adds the product of one row's terms with rows of `b`, kListCols apart, to a row of C.
+HWY_INLINE void add_list(const int32_t* indices, const float* values, int64_t count,
+                         const float* HWY_RESTRICT b, float* HWY_RESTRICT c) {
+  const D d;
+  V sums[kListVectors];
+  for (int64_t v = 0; v < kListVectors; ++v) sums[v] = hn::LoadU(d, c + v * kLanes);
+  for (int64_t at = 0; at < count; ++at) {
+    const V left = hn::Set(d, values[at]);
+    const float* const right = b + indices[at] * kListCols;
+    for (int64_t v = 0; v < kListVectors; ++v) {
+      sums[v] = fused_multiply_add(left, hn::LoadU(d, right + v * kLanes), sums[v]);
+    }
+  }
+  for (int64_t v = 0; v < kListVectors; ++v) hn::StoreU(sums[v], d, c + v * kLanes);
+}
+
+// A product with A as a list: row by row up to `ends`, depth indices in ascending order, and
+// values. `used` tells which of the `depth` rows of B any row needs.
 void add_listed_product(int64_t rows, int64_t cols, int64_t depth, const int64_t* ends,
                         const int32_t* indices, const float* values, const bool* used,
                         ProductFactor b, float* c, int64_t c_stride, float* scratch) {
-  const D d;
-  for (int64_t first_j = 0; first_j < cols; first_j += kTileCols) {
-    const int64_t width = cols - first_j < kTileCols ? cols - first_j : kTileCols;
+  for (int64_t first_j = 0; first_j < cols; first_j += kListCols) {
+    const int64_t width = cols - first_j < kListCols ? cols - first_j : kListCols;
     for (int64_t k = 0; k < depth; ++k) {
       if (!used[k]) continue;
-      pack_cols(width, 1, b.data + k * b.row_stride + first_j, b.row_stride,
-                scratch + k * kTileCols);
+      const float* const from = b.data + k * b.row_stride + first_j;
+      float* const to = scratch + k * kListCols;
+      for (int64_t j = 0; j < kListCols; ++j) to[j] = j < width ? from[j] : 0;
     }
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t begin = i == 0 ? 0 : ends[i - 1];
-      if (begin == ends[i]) continue;
-      float edge[kTileCols] = {};
+      const int64_t count = ends[i] - begin;
+      if (count == 0) continue;
       float* const row = c + i * c_stride + first_j;
-      float* const tile = width == kTileCols ? row : edge;
-      if (tile == edge) {
-        for (int64_t j = 0; j < width; ++j) edge[j] = row[j];
+      if (width == kListCols) {
+        add_list(indices + begin, values + begin, count, scratch, row);
+        continue;
       }
-      V sums[kTileVectors];
-      for (int64_t v = 0; v < kTileVectors; ++v) sums[v] = hn::LoadU(d, tile + v * kLanes);
-      for (int64_t at = begin; at < ends[i]; ++at) {
-        const V left = hn::Set(d, values[at]);
-        const float* const right = scratch + indices[at] * kTileCols;
-        for (int64_t v = 0; v < kTileVectors; ++v) {
-          sums[v] = fused_multiply_add(left, hn::LoadU(d, right + v * kLanes), sums[v]);
-        }
-      }
-      for (int64_t v = 0; v < kTileVectors; ++v) hn::StoreU(sums[v], d, tile + v * kLanes);
-      if (tile == edge) {
-        for (int64_t j = 0; j < width; ++j) row[j] = edge[j];
-      }
+      float edge[kListCols] = {};
+      for (int64_t j = 0; j < width; ++j) edge[j] = row[j];
+      add_list(indices + begin, values + begin, count, scratch, edge);
+      for (int64_t j = 0; j < width; ++j) row[j] = edge[j];
     }
   }
 }
 
 int64_t scratch_floats() {
-  return kRowBlock * kDepthBlock + kDepthBlock * kTileCols;
+  constexpr int64_t kDense = kRowBlock * kDepthBlock + kDepthBlock * kTileCols;
+  constexpr int64_t kListed = kDepthBlock * kListCols;
+  return kDense > kListed ? kDense : kListed;
 }
 
 // `steps` fused multiply-adds in each lane of a few registers, as fast as they come.
@@ -259,36 +271,41 @@ void add_product(int64_t rows, int64_t cols, int64_t depth, ProductFactor a, Pro
   (rows, cols, depth, a, b, c, c_stride, thread_scratch());
 }
 
-double add_sparse_product(int64_t rows, int64_t cols, int64_t depth, ProductFactor a,
-                          ProductFactor b, float* c, int64_t c_stride) {
-  K3_CHECK(depth <= kMostSparseDepth);
-  std::vector<int64_t> ends;
-  std::vector<int32_t> indices;
-  std::vector<float> values;
-  std::array<bool, kMostSparseDepth> used{};
+ListedFactor::ListedFactor(int64_t rows, int64_t depth, ProductFactor a)
+    : rows_(rows), depth_(depth) {
+  K3_CHECK(depth <= kMostDepth);
   for (int64_t i = 0; i < rows; ++i) {
     const float* const row = a.data + i * a.row_stride;
     for (int64_t k = 0; k < depth; ++k) {
       const float value = row[k * a.col_stride];
       if (value == 0) continue;
-      used[static_cast<size_t>(k)] = true;
-      indices.push_back(static_cast<int32_t>(k));
-      values.push_back(value);
+      used_[static_cast<size_t>(k)] = true;
+      indices_.push_back(static_cast<int32_t>(k));
+      values_.push_back(value);
     }
-    ends.push_back(static_cast<int64_t>(indices.size()));
+    ends_.push_back(static_cast<int64_t>(indices_.size()));
   }
-  const auto count = static_cast<int64_t>(indices.size());
-  // Lists are read at about two thirds of the rate of tiles.
-  if (3 * count > 2 * rows * depth) {
-    add_product(rows, cols, depth, a, b, c, c_stride);
-    return static_cast<double>(rows * depth) * static_cast<double>(cols);
+  terms_ = static_cast<int64_t>(indices_.size());
+  // Tiles are more than twice as fast as lists.
+  if (5 * terms_ < 2 * rows * depth) return;
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t k = 0; k < depth; ++k) {
+      dense_.push_back(a.data[i * a.row_stride + k * a.col_stride]);
+    }
   }
-  if (count > 0) {
-    HWY_DYNAMIC_DISPATCH(add_listed_product)
-    (rows, cols, depth, ends.data(), indices.data(), values.data(), used.data(), b, c, c_stride,
-     thread_scratch());
+}
+
+double ListedFactor::add_product_with(int64_t cols, ProductFactor b, float* c,
+                                      int64_t c_stride) const {
+  if (empty()) return 0;
+  if (!dense_.empty()) {
+    add_product(rows_, cols, depth_, {dense_.data(), depth_}, b, c, c_stride);
+    return static_cast<double>(rows_ * depth_) * static_cast<double>(cols);
   }
-  return static_cast<double>(count) * static_cast<double>(cols);
+  HWY_DYNAMIC_DISPATCH(add_listed_product)
+  (rows_, cols, depth_, ends_.data(), indices_.data(), values_.data(), used_.data(), b, c, c_stride,
+   thread_scratch());
+  return static_cast<double>(terms_) * static_cast<double>(cols);
 }
 
 void add_product_parallel(int64_t rows, int64_t cols, int64_t depth, ProductFactor a,
@@ -315,9 +332,10 @@ std::string_view product_target() {
 }
 
 double measure_multiply_peak() {
-  constexpr int64_t kSteps = 1 << 22;
+  // Many short pieces, so that the best of them ran undisturbed.
+  constexpr int64_t kSteps = 1 << 16;
   double best = 0;
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < 300; ++i) {
     float sum = 0.5F;
     const auto start = std::chrono::steady_clock::now();
     const double count = HWY_DYNAMIC_DISPATCH(multiply_registers)(kSteps, &sum);

@@ -5,8 +5,10 @@
 // leaving out terms whose A[i, k] is 0 changes no value.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace k3 {
 
@@ -22,12 +24,32 @@ struct ProductFactor {
 void add_product(int64_t rows, int64_t cols, int64_t depth, ProductFactor a, ProductFactor b,
                  float* c, int64_t c_stride);
 
-inline constexpr int64_t kMostSparseDepth = 256;
+// The left factor of a product as a list of its terms that are not 0, if these are few.
+class ListedFactor {
+ public:
+  ListedFactor() = default;  // of no rows
 
-// The same for a depth of at most kMostSparseDepth and an A of mostly zeros, which cost nothing.
-// Returns the multiply-adds it took.
-double add_sparse_product(int64_t rows, int64_t cols, int64_t depth, ProductFactor a,
-                          ProductFactor b, float* c, int64_t c_stride);
+  // a is [rows, depth], depth at most kMostDepth.
+  ListedFactor(int64_t rows, int64_t depth, ProductFactor a);
+
+  static constexpr int64_t kMostDepth = 256;
+
+  bool empty() const { return terms_ == 0; }
+
+  // C += A B, with the bits of add_product but for the sign of zeros. Returns the multiply-adds it
+  // took.
+  double add_product_with(int64_t cols, ProductFactor b, float* c, int64_t c_stride) const;
+
+ private:
+  int64_t rows_ = 0;
+  int64_t depth_ = 0;
+  int64_t terms_ = 0;
+  std::vector<float> dense_;      // A itself, where its terms are many; then the lists are empty
+  std::vector<int64_t> ends_;     // by row, into the next two
+  std::vector<int32_t> indices_;  // depth indices, ascending in a row
+  std::vector<float> values_;
+  std::array<bool, kMostDepth> used_ = {};  // by depth index: whether any row has it
+};
 
 // The same with disjoint tiles of C on all threads.
 void add_product_parallel(int64_t rows, int64_t cols, int64_t depth, ProductFactor a,

@@ -55,6 +55,7 @@ struct Expert {
   std::array<Source, 6> sources;
 
   // The plan
+  bool cold = false;  // dropped by prune_experts, but kept in the pack
   Extent extent;
   uint64_t source_xxh3 = 0;                    // of the six, in order; by encode
   std::array<uint8_t, 3> least_exponent = {};  // by ExpertMatrix; by encode
@@ -64,7 +65,7 @@ struct Bank {
   int64_t layer = 0;
   Format source_format = Format::kMxfp4;
   int64_t source_experts = 0;
-  std::vector<Expert> experts;   // the kept ones, in pack order
+  std::vector<Expert> experts;   // those in the pack, in its order: cold ones last
   std::vector<Expert> left_out;  // the others: F_L bounds every expert of the source, so that it
                                  // does not depend on which are kept
 

@@ -1,10 +1,13 @@
 // Every knob of the passes, one sub-struct per pass, each default with its reason.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "passes/expert_scores.h"
 #include "passes/solver_options.h"
 #include "schema/format.h"
 
@@ -33,6 +36,19 @@ struct TernaryTrunkOptions {
   SolverOptions solver;
 };
 
+struct PruneExpertsOptions {
+  // Routing traces to judge experts by. Without any, and without a plan, all experts stay: there is
+  // no ground to leave one out.
+  std::vector<std::string> traces = {};
+  // What proved best in published comparisons; others are there to be compared with.
+  ExpertScore score = ExpertScore::kReap;
+  std::optional<int64_t> keep = {};          // experts per layer; empty: all
+  std::optional<int64_t> budget_bytes = {};  // of all kept experts together, instead of `keep`
+  std::string plan_path = {};                // replay this plan instead of judging; empty: none
+  // Left out, because a pack is pruned to be small.
+  bool keep_cold = false;
+};
+
 // In what layout mxfp4 experts lie in the pack. No weight and no output depends on it.
 enum class ExpertLayout : uint8_t {
   kExact,    // the checkpoint's scale bytes as they are
@@ -47,10 +63,12 @@ struct ReorderLayoutOptions {
 
 struct Options {
   TernaryTrunkOptions ternary_trunk;
+  PruneExpertsOptions prune_experts;
   ReorderLayoutOptions reorder_layout;
 };
 
-// The options that decide bytes, as the pack records them: names and values in a fixed order.
+// The options that decide bytes, as the pack records them: names and values in a fixed order. Which
+// experts are kept is not among them: the prune plan says it (pack_plan.cc).
 std::vector<std::pair<std::string, std::string>> canonical_options(const Options& options);
 
 // The names on the command line and in a pack.

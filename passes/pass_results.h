@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "passes/decisions.h"
 #include "passes/matrix_loss.h"
 #include "schema/pack_index.h"
+#include "schema/prune_plan.h"
 
 namespace k3 {
 
@@ -35,6 +37,7 @@ struct PassResults {
   // What the pack was made from besides the checkpoint, for its provenance: names and hashes.
   std::vector<std::pair<std::string, std::string>> inputs;
   std::vector<std::string> notes;  // sentences that compile prints below its table
+  std::optional<PrunePlan> plan;   // by which prune_experts chose, if by any
   int64_t data_end_bytes = 0;      // where the last extent ends and the index may start; 0: not yet
 };
 

@@ -40,9 +40,10 @@ double add_changes(RowBlock& block, const Loss& loss, int64_t group,
     const float* const change = changes.data() + row * kBlockInputs;
     for (int64_t j = 0; j < size; ++j) slopes[j] += loss.ridge * change[j];
   }
-  return add_sparse_product(block.rows, block.cols, size, {changes.data(), kBlockInputs},
-                            {loss.gram.data() + begin * block.cols, block.cols},
-                            block.slopes.data(), block.stride);
+  add_product(block.rows, block.cols, size, {changes.data(), kBlockInputs},
+              {loss.gram.data() + begin * block.cols, block.cols}, block.slopes.data(),
+              block.stride);
+  return static_cast<double>(block.rows * size) * static_cast<double>(block.cols);
 }
 
 double row_loss(const RowBlock& block, int64_t row) {

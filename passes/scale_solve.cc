@@ -74,11 +74,13 @@ std::vector<double> normal_matrices(const RowBlock& block, const Loss& loss,
     const int64_t size = block.group_size(a);
     const int64_t behind = block.cols - begin;
     code_floats(block, a, codes);
-    std::fill(outputs.begin(), outputs.end(), 0.0F);
-    multiplications +=
-        add_sparse_product(block.rows, behind, size, {codes.data(), kBlockInputs},
-                           {loss.gram.data() + begin * block.cols + begin, block.cols},
-                           outputs.data() + begin, block.stride);
+    for (int64_t r = 0; r < block.rows; ++r) {
+      std::fill_n(outputs.data() + r * block.stride + begin, behind, 0.0F);
+    }
+    add_product(block.rows, behind, size, {codes.data(), kBlockInputs},
+                {loss.gram.data() + begin * block.cols + begin, block.cols}, outputs.data() + begin,
+                block.stride);
+    multiplications += static_cast<double>(block.rows * size) * static_cast<double>(behind);
     for (int64_t r = 0; r < block.rows; ++r) {
       float* const own = outputs.data() + r * block.stride + begin;
       for (int64_t j = 0; j < size; ++j) {

@@ -73,6 +73,9 @@ class Backend {
   // Returns when all operations are done.
   virtual void finish() {}
 
+  // How fast it can read its memory, in bytes per second, measured now; empty: as the host can.
+  virtual std::optional<double> read_bandwidth() { return std::nullopt; }
+
   // A pass. Runs `operations`, or what it kept of them from a pass before. Returns what
   // find_not_finite found and has not told yet.
   virtual std::optional<NotFinite> run_pass(const Pass& /*pass*/,
@@ -86,19 +89,17 @@ class Backend {
                                                    int64_t place);
 
   // Routed experts. Called once, before the first pass, with the memory that the host has for
-  // experts: what it returns of that is left to the expert cache. The rest, if any, it has taken
-  // charge of. Throws Error.
+  // experts: what it returns of that is left to the expert cache. Throws Error.
   virtual int64_t take_experts(const PackReader& /*pack*/, const ModelConfig& /*config*/,
-                               int64_t host_bytes, bool /*check_hashes*/) {
+                               int64_t host_bytes, bool /*check_hashes*/, bool /*with_cold*/) {
     return host_bytes;
   }
-  // Runs the experts of a bank that it has taken charge of; false when it has not, and the caller
-  // must bring them. `slots` and `weights` are where route() put them.
-  virtual bool run_bank(const PackBank& /*bank*/, const RoutedExpertsShape& /*shape*/,
+  // Whether it has taken all of them, and finds those that route() chose by itself, with run_bank:
+  // `slots` and `weights` are where route() put them. Otherwise the caller brings them.
+  virtual bool holds_experts() const { return false; }
+  virtual void run_bank(const PackBank& /*bank*/, const RoutedExpertsShape& /*shape*/,
                         const int32_t* /*slots*/, const float* /*weights*/, int64_t /*k*/,
-                        const float* /*z*/, int64_t /*tokens*/, float* /*u*/) {
-    return false;
-  }
+                        const float* /*z*/, int64_t /*tokens*/, float* /*u*/) {}
 
   // cache[first_position + t, :] = entries[t, :], `width` floats each.
   virtual void append_to_cache(const float* entries, int64_t tokens, int64_t width,

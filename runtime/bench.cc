@@ -1,11 +1,11 @@
 #include "runtime/bench.h"
 
-#include <tbb/task_arena.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <vector>
 
+#include "kernels/thread_team.h"
+#include "runtime/expert_report.h"
 #include "schema/error.h"
 #include "schema/json_writer.h"
 
@@ -83,10 +83,12 @@ void bench(const BenchOptions& options, std::ostream& out) {
   }
   LoadedModel model(options.load);
   const BenchmarkResult result = run_benchmark(model.weights(), model.experts(), model.backend(),
-                                               options.load.chunk_tokens, options.benchmark);
+                                               options.load, options.benchmark);
+  const int64_t decoded = options.benchmark.rounds * options.benchmark.new_tokens;
   const auto prefill = rows_of(result.prefill_costs, result.prefill_seconds, result.read_bandwidth);
   const auto decode = rows_of(result.decode_costs, result.decode_seconds, result.read_bandwidth);
-  const int threads = tbb::this_task_arena::max_concurrency();
+  const int64_t threads = team_threads();
+  const bool reads_experts = !model.experts().all_resident() && !model.backend().holds_experts();
   if (options.json) {
     JsonWriter json(out, 2);
     json.begin_object();
@@ -95,16 +97,19 @@ void bench(const BenchOptions& options, std::ostream& out) {
     json.member("read_gb_per_s", result.read_bandwidth / 1e9);
     write_phase(json, "prefill", result.prefill, prefill);
     write_phase(json, "decode", result.decode, decode);
+    if (reads_experts) write_reading(json, model.experts(), result, decoded);
     json.end_object();
     out << '\n';
     return;
   }
   char line[120];
-  std::snprintf(line, sizeof line, "backend %s, %d threads, memory read %.2f GB/s in this run\n",
-                std::string(model.backend().name()).c_str(), threads, result.read_bandwidth / 1e9);
+  std::snprintf(line, sizeof line, "backend %s, %lld threads, memory read %.2f GB/s in this run\n",
+                std::string(model.backend().name()).c_str(), static_cast<long long>(threads),
+                result.read_bandwidth / 1e9);
   out << line;
   print_phase("prefill", result.prefill, prefill, out);
   print_phase("decode", result.decode, decode, out);
+  if (reads_experts) print_reading(out, model.experts(), result, decoded);
 }
 
 }  // namespace k3

@@ -1,10 +1,9 @@
 #include "runtime/bench_kernels.h"
 
-#include <tbb/task_arena.h>
-
 #include <cstdio>
 
 #include "kernels/instruction_set.h"
+#include "kernels/thread_team.h"
 #include "schema/json_writer.h"
 
 namespace k3 {
@@ -21,11 +20,11 @@ struct Line {
 };
 
 std::vector<Line> lines_of(const KernelBenchmark& benchmark) {
-  const int threads = tbb::this_task_arena::max_concurrency();
+  const int64_t threads = team_threads();
   std::vector<Line> lines;
   KernelRate read;
   read.operation = "memory read";
-  read.threads = threads;
+  read.threads = static_cast<int>(threads);
   read.from_memory = true;
   lines.push_back({read, benchmark.read_bytes_per_second / 1e9, 0, 1, 0});
   KernelRate multiply_add;

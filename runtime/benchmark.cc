@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <optional>
+#include <utility>
 
+#include "runtime/expert_read_bandwidth.h"
 #include "runtime/memory_bandwidth.h"
 #include "runtime/sampler.h"
 
@@ -16,12 +20,10 @@ double seconds_of(const Work& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-Rate rate_of(std::vector<double> seconds, int64_t tokens) {
-  std::sort(seconds.begin(), seconds.end());
-  const auto count = static_cast<double>(tokens);
-  return {.median = count / seconds[seconds.size() / 2],
-          .least = count / seconds.back(),
-          .most = count / seconds.front()};
+Rate rate_of(std::vector<double> rates) {
+  if (rates.empty()) return {};
+  std::sort(rates.begin(), rates.end());
+  return {.median = rates[rates.size() / 2], .least = rates.front(), .most = rates.back()};
 }
 
 void add_costs(OperationCosts& total, const OperationCosts& part) {
@@ -32,10 +34,18 @@ void add_costs(OperationCosts& total, const OperationCosts& part) {
   }
 }
 
+// As many reads as a visit of a layer starts that starts any.
+int usual_reads_in_flight(const ExpertCache& experts) {
+  const ExpertCacheStatistics& counts = experts.statistics();
+  const double each = static_cast<double>(counts.misses) /
+                      static_cast<double>(std::max<int64_t>(counts.missing_visits, 1));
+  return std::clamp(static_cast<int>(std::lround(each)), 1, experts.reads().depth());
+}
+
 }  // namespace
 
 BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Backend& backend,
-                              int64_t chunk_tokens, const BenchmarkOptions& options) {
+                              const LoadOptions& load, const BenchmarkOptions& options) {
   const ModelConfig& config = weights.config();
   std::vector<int32_t> prompt;
   for (int64_t i = 0; i < options.prompt_tokens; ++i) {
@@ -43,39 +53,63 @@ BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Back
                                           static_cast<double>(config.vocab_size)));
   }
   TimedBackend timed(backend);
-  Forward forward(weights, experts, timed, chunk_tokens);
+  Forward forward(weights, experts, timed, load.chunk_tokens, load.prefetch_experts);
   BenchmarkResult result;
-  std::vector<double> prefill_seconds;
-  std::vector<double> decode_seconds;
-  for (int round = -1; round < options.rounds; ++round) {
+  std::vector<double> prefill_rates;
+  std::vector<double> decode_rates;
+  std::vector<double> expert_read_rates;
+  OperationCosts prefill_costs;
+  const auto run_round = [&](Forward& through) -> std::pair<double, double> {
     SequenceState state(config);
     timed.reset();
     const double prefill = seconds_of([&] {
       for (std::span<const int32_t> rest = prompt; !rest.empty();) {
-        const auto count = std::min(rest.size(), static_cast<size_t>(chunk_tokens));
-        forward.run(rest.first(count), state);
+        const auto count = std::min(rest.size(), static_cast<size_t>(load.chunk_tokens));
+        through.run(rest.first(count), state);
         rest = rest.subspan(count);
       }
     });
-    const OperationCosts prefill_costs = timed.costs();
+    prefill_costs = timed.costs();
     timed.reset();
+    experts.reset_statistics();
     const double decode = seconds_of([&] {
       for (int64_t i = 0; i < options.new_tokens; ++i) {
         const int32_t id = most_likely(state.last_logits);
-        forward.run({&id, 1}, state);
+        through.run({&id, 1}, state);
       }
     });
+    return {prefill, decode};
+  };
+  // On a device the clock beside each operation costs more than the operations, and takes the whole
+  // pass apart: the rates are of another run, without it.
+  std::optional<Forward> untimed;
+  if (!backend.works_on_host()) {
+    untimed.emplace(weights, experts, backend, load.chunk_tokens, load.prefetch_experts);
+  }
+  for (int round = -1; round < options.rounds; ++round) {
+    const auto [prefill, decode] = run_round(forward);
+    const OperationCosts timed_prefill = prefill_costs;
+    const OperationCosts timed_decode = timed.costs();
+    const auto [prefill_alone, decode_alone] =
+        untimed ? run_round(*untimed) : std::pair{prefill, decode};
     if (round < 0) continue;  // warming up
-    prefill_seconds.push_back(prefill);
-    decode_seconds.push_back(decode);
+    prefill_rates.push_back(static_cast<double>(options.prompt_tokens) / prefill_alone);
+    decode_rates.push_back(static_cast<double>(options.new_tokens) / decode_alone);
     result.prefill_seconds += prefill;
     result.decode_seconds += decode;
-    add_costs(result.prefill_costs, prefill_costs);
-    add_costs(result.decode_costs, timed.costs());
+    add_costs(result.prefill_costs, timed_prefill);
+    add_costs(result.decode_costs, timed_decode);
+    result.decode_experts += experts.statistics();
+    if (!experts.all_resident() && !backend.holds_experts()) {
+      expert_read_rates.push_back(measure_expert_read_bandwidth(
+          weights.pack(), load.expert_reads, usual_reads_in_flight(experts), round));
+    }
   }
-  result.prefill = rate_of(prefill_seconds, options.prompt_tokens);
-  result.decode = rate_of(decode_seconds, options.new_tokens);
-  result.read_bandwidth = measure_read_bandwidth();
+  result.prefill = rate_of(prefill_rates);
+  result.decode = rate_of(decode_rates);
+  result.expert_read_bandwidth = rate_of(expert_read_rates);
+  result.read_bandwidth = backend.read_bandwidth().value_or(0);
+  if (result.read_bandwidth == 0) result.read_bandwidth = measure_read_bandwidth();
   return result;
 }
 

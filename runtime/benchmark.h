@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/forward.h"
+#include "runtime/loaded_model.h"
 #include "runtime/timed_backend.h"
 
 namespace k3 {
@@ -17,7 +17,7 @@ struct BenchmarkOptions {
   int rounds = 5;
 };
 
-// Tokens per second over the rounds.
+// A rate per second over the rounds.
 struct Rate {
   double median = 0;
   double least = 0;
@@ -25,18 +25,22 @@ struct Rate {
 };
 
 struct BenchmarkResult {
-  double read_bandwidth = 0;  // bytes per second, measured in this run
-  Rate prefill;
-  Rate decode;
+  double read_bandwidth = 0;     // bytes per second, measured in this run
+  Rate prefill;                  // tokens
+  Rate decode;                   // tokens
   OperationCosts prefill_costs;  // of all rounds
   OperationCosts decode_costs;
   double prefill_seconds = 0;  // of all rounds, what the costs' shares refer to
   double decode_seconds = 0;
+  ExpertCacheStatistics decode_experts;  // of all rounds
+  // Bytes per second that the disk gives to reads of experts, as many in flight as a layer's visit
+  // started on average: measured after each round where not all experts are in memory, else 0.
+  Rate expert_read_bandwidth;
 };
 
 // Runs rounds of prefill and greedy decode on ids drawn from a fixed sequence, after one round of
 // warming up.
 BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Backend& backend,
-                              int64_t chunk_tokens, const BenchmarkOptions& options);
+                              const LoadOptions& load, const BenchmarkOptions& options);
 
 }  // namespace k3

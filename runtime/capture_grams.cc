@@ -58,7 +58,7 @@ void sum_band(const GramPlace& place, RowRange rows, const GramSide& y, const Gr
 }  // namespace
 
 int64_t least_gram_bytes(int64_t width) {
-  const int64_t entries = std::max(kGramPieceEntries, width);
+  const int64_t entries = std::max(std::min(kGramPieceEntries, width * width), width);
   return block_bytes(width) + entries * kSumBytes * 3;  // sums, their planes, the compressed ones
 }
 

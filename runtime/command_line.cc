@@ -3,6 +3,7 @@
 #include <tbb/global_control.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <functional>
@@ -36,6 +37,20 @@ struct SubCommand {
   std::function<void()> (*add)(CLI::App& app);
 };
 
+// Turns one of the names of an enumeration, which stand in the order of its values, into its value.
+template <size_t kCount>
+CLI::Validator choice_of(const std::array<std::string_view, kCount>& names) {
+  std::string list;
+  for (std::string_view name : names) list += (list.empty() ? "" : ",") + std::string(name);
+  const auto transform = [&names, list](std::string& name) -> std::string {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) return "is " + name + ", expected one of " + list;
+    name = std::to_string(found - names.begin());
+    return {};
+  };
+  return {transform, "{" + list + "}"};
+}
+
 // Returns the option of the pack.
 CLI::Option* add_load_flags(CLI::App& app, LoadOptions& load) {
   CLI::Option* pack = app.add_option("pack", load.pack_path, "The .k3pack to run")->required();
@@ -59,6 +74,31 @@ CLI::Option* add_load_flags(CLI::App& app, LoadOptions& load) {
       ->capture_default_str();
   app.add_option("--expert-cache-gb", load.expert_cache_gb,
                  "Memory for routed experts, in 10^9 bytes (default: nine tenths of what is free)");
+  app.add_option("--expert-cache-policy", load.expert_cache_policy,
+                 "Which expert makes room when not all fit: the one used longest ago, of all or of "
+                 "its layer, or the one used least of late; changes speed, not results (default "
+                 "lru)")
+      ->transform(choice_of(kEvictionPolicyNames))
+      ->type_name("POLICY");
+  app.add_option("--prefetch", load.prefetch_experts,
+                 "Experts of each next layer to read before its router has chosen, where not all "
+                 "fit; changes speed, not results")
+      ->capture_default_str()
+      ->type_name("N");
+  app.add_option("--expert-reads", load.expert_reads,
+                 "How experts are read that do not all fit: direct, past the page cache where the "
+                 "filesystem allows it, or buffered, through it (default direct)")
+      ->transform(choice_of(kReadPathNames))
+      ->type_name("PATH");
+  app.add_option("--prune-plan", load.prune_plan_path,
+                 "Take the experts that this plan of `k3c compile --plan-out` drops for missing; "
+                 "the pack must have them all");
+  app.add_option("--missing", load.missing,
+                 "When the router wants an expert that is missing. next-best: it does not choose "
+                 "it; fetch: it is read from the cold section; drop: it adds nothing, and the "
+                 "others keep their weights (default next-best)")
+      ->transform(choice_of(kMissingRuleNames))
+      ->type_name("WAY");
   app.add_flag("!--no-verify", load.verify, "Do not check the hashes of what is read");
   return pack;
 }
@@ -121,6 +161,9 @@ std::function<void()> add_run(CLI::App& app) {
   app.add_option("--dump", options->dump_path,
                  "Write ids, logits, hidden, route_ids and route_weights of every position to this "
                  "safetensors file");
+  app.add_option("--trace", options->trace_path,
+                 "Record which experts each token chooses, and how strongly, to this .k3trace "
+                 "file, for `k3c trace` and `k3c compile --trace`");
   app.add_option("--save-state", options->save_state_path, "Write the sequence's state at the end");
   app.add_option("--load-state", options->load_state_path,
                  "Continue from a state written by --save-state");
@@ -144,9 +187,16 @@ std::function<void()> add_eval(CLI::App& app) {
   app.add_option("--window-tokens", options->eval.window_tokens,
                  "Tokens of a window; each starts from a fresh state")
       ->capture_default_str();
+  app.add_option("--beside", options->beside_paths,
+                 "Prune plans to apply to the other pack and to measure likewise; the receipt then "
+                 "shows these choices beside this pack's")
+      ->type_name("PLAN");
   app.add_option("--max-kl", options->max_kl,
                  "Exit with status 1 when the mean KL is above this, in nats");
   app.add_option("--receipt", options->receipt_path, "Write the result for `k3c attach`");
+  app.add_option(
+      "--trace", options->trace_path,
+      "Record this pack's routing on the texts to this .k3trace file, a domain per text");
   app.add_flag("--json", options->json, "Write the result as JSON");
   app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
   return [options] { eval(*options, std::cout, std::cerr); };

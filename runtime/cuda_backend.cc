@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstring>
 #include <limits>
 #include <set>
 #include <string>
@@ -99,14 +101,17 @@ class CudaBackend final : public Backend {
   }
   void finish() override { check_cuda(cudaStreamSynchronize(stream_.get()), "in a kernel"); }
 
+  std::optional<double> read_bandwidth() override;
+
   std::optional<NotFinite> run_pass(const Pass& pass,
                                     const std::function<void()>& operations) override;
   std::optional<NotFinite> find_not_finite(const float* values, int64_t count,
                                            int64_t place) override;
 
   int64_t take_experts(const PackReader& pack, const ModelConfig& config, int64_t host_bytes,
-                       bool check_hashes) override;
-  bool run_bank(const PackBank& bank, const RoutedExpertsShape& shape, const int32_t* slots,
+                       bool check_hashes, bool with_cold) override;
+  bool holds_experts() const override { return all_experts_ != nullptr; }
+  void run_bank(const PackBank& bank, const RoutedExpertsShape& shape, const int32_t* slots,
                 const float* weights, int64_t k, const float* z, int64_t tokens, float* u) override;
   void append_to_cache(const float* entries, int64_t tokens, int64_t width, int64_t first_position,
                        float* cache) override;
@@ -188,6 +193,27 @@ class CudaBackend final : public Backend {
   int64_t graph_room_ = 0;      // the position_room of that pass
   int64_t ready_room_ = 0;
 };
+
+// The best of five reads of a buffer that no second-level cache holds.
+std::optional<double> CudaBackend::read_bandwidth() {
+  constexpr int kRounds = 5;
+  const int64_t bytes =
+      std::min(int64_t{1} << 30, usable_device_bytes(free_device_bytes(device_)) / 256 * 256);
+  const DeviceBytes buffer(bytes);
+  ++memory_changes_;
+  auto* sink = reinterpret_cast<unsigned*>(fault_.data());
+  double best_seconds = 0;
+  for (int round = 0; round <= kRounds; ++round) {
+    finish();
+    const auto start = std::chrono::steady_clock::now();
+    launched(cuda::read_bytes(buffer.data(), bytes, sink, stream_.get()));
+    finish();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (round == 1 || (round > 1 && seconds < best_seconds)) best_seconds = seconds;
+  }
+  return static_cast<double>(bytes) / best_seconds;
+}
 
 bool overlap(const void* a, int64_t a_bytes, const void* b, int64_t b_bytes) {
   const auto* first = static_cast<const std::byte*>(a);
@@ -306,7 +332,7 @@ std::optional<NotFinite> CudaBackend::find_not_finite(const float* values, int64
 }
 
 int64_t CudaBackend::take_experts(const PackReader& pack, const ModelConfig& config,
-                                  int64_t host_bytes, bool check_hashes) {
+                                  int64_t host_bytes, bool check_hashes, bool with_cold) {
   const int64_t usable = usable_device_bytes(free_device_bytes(device_));
   const int64_t budget = options_.expert_bytes.value_or(usable);
   if (budget > usable) {
@@ -319,8 +345,9 @@ int64_t CudaBackend::take_experts(const PackReader& pack, const ModelConfig& con
   }
   constexpr int64_t kSlotPadding = 4096;  // as much as a slot of anybody's may add
   const int64_t least = largest * config.experts_per_token;
-  if (AllCudaExperts::needed_bytes(pack, config) <= budget) {
-    all_experts_ = std::make_unique<AllCudaExperts>(pack, config, check_hashes, stream_.get());
+  if (AllCudaExperts::needed_bytes(pack, config, with_cold) <= budget) {
+    all_experts_ =
+        std::make_unique<AllCudaExperts>(pack, config, with_cold, check_hashes, stream_.get());
     ++memory_changes_;
     return std::min(host_bytes, least + config.experts_per_token * kSlotPadding);  // never asked
   }
@@ -362,12 +389,11 @@ void CudaBackend::run_experts(const RoutedExpertsShape& shape, const ExpertWeigh
   wrote_floats(u, tokens * place.latent);
 }
 
-bool CudaBackend::run_bank(const PackBank& bank, const RoutedExpertsShape& shape,
+void CudaBackend::run_bank(const PackBank& bank, const RoutedExpertsShape& shape,
                            const int32_t* slots, const float* weights, int64_t k, const float* z,
                            int64_t tokens, float* u) {
-  if (all_experts_ == nullptr) return false;
+  K3_CHECK(all_experts_ != nullptr);
   run_experts(shape, all_experts_->table(bank), slots, weights, k, z, tokens, u);
-  return true;
 }
 
 // In groups of tokens whose experts the slots can hold at once.

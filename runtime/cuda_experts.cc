@@ -23,6 +23,10 @@ int64_t slot_bytes_of(const ModelConfig& config, const PackBank& bank) {
   return align_up(resident_bands(config, bank).extent_bytes(), kSlotAlignment);
 }
 
+std::span<const PackExpert> experts_of(const PackBank& bank, bool with_cold) {
+  return with_cold ? std::span<const PackExpert>(bank.experts) : hot_experts(bank);
+}
+
 // Reads experts as they lie in memory, one after the other.
 class ExpertExtents {
  public:
@@ -52,7 +56,8 @@ class ExpertExtents {
 
 }  // namespace
 
-int64_t AllCudaExperts::needed_bytes(const PackReader& pack, const ModelConfig& config) {
+int64_t AllCudaExperts::needed_bytes(const PackReader& pack, const ModelConfig& config,
+                                     bool with_cold) {
   int64_t bytes = 0;
   for (const PackBank* bank : banks_of(pack, config)) {
     bytes +=
@@ -66,14 +71,14 @@ AllCudaExperts::AllCudaExperts(const PackReader& pack, const ModelConfig& config
   const std::vector<const PackBank*> banks = banks_of(pack, config);
   int64_t extent_bytes = 0;
   for (const PackBank* bank : banks) {
-    extent_bytes += std::ssize(bank->experts) * slot_bytes_of(config, *bank);
+    extent_bytes += std::ssize(experts_of(*bank, with_cold)) * slot_bytes_of(config, *bank);
   }
   extents_ = DeviceBytes(extent_bytes);
   ExpertExtents extents(pack, check_hashes);
   std::vector<ExpertWeights> table;
   std::byte* at = extents_.data();
   for (const PackBank* bank : banks) {
-    for (const PackExpert& expert : bank->experts) {
+    for (const PackExpert& expert : experts_of(*bank, with_cold)) {
       const std::span<const std::byte> extent = extents.read(config, *bank, expert);
       check_cuda(cudaMemcpyAsync(at, extent.data(), extent.size(), cudaMemcpyHostToDevice, stream),
                  "to upload experts");
@@ -93,7 +98,7 @@ AllCudaExperts::AllCudaExperts(const PackReader& pack, const ModelConfig& config
   const auto* first = reinterpret_cast<const ExpertWeights*>(tables_.data());
   for (const PackBank* bank : banks) {
     table_of_layer_[bank->layer] = first;
-    first += bank->experts.size();
+    first += experts_of(*bank, with_cold).size();
   }
 }
 

@@ -24,11 +24,11 @@ namespace k3 {
 // All experts of a model.
 class AllCudaExperts {
  public:
-  // What they take on the device.
-  static int64_t needed_bytes(const PackReader& pack, const ModelConfig& config);
+  // What they take on the device; those of the cold section count only with `with_cold`.
+  static int64_t needed_bytes(const PackReader& pack, const ModelConfig& config, bool with_cold);
   // Reads them. Throws Error.
-  AllCudaExperts(const PackReader& pack, const ModelConfig& config, bool check_hashes,
-                 cudaStream_t stream);
+  AllCudaExperts(const PackReader& pack, const ModelConfig& config, bool with_cold,
+                 bool check_hashes, cudaStream_t stream);
 
   // Of the bank's experts, by their position in it; on the device.
   const ExpertWeights* table(const PackBank& bank) const;

@@ -17,8 +17,12 @@ struct EvalCommandOptions {
   std::string against_path;  // empty: no comparison
   std::string against_backend = "cpu";
   EvalOptions eval;
+  // Prune plans to apply to the other pack and to measure likewise, for comparison: the receipt of
+  // a pruned pack says how other choices of as many experts do.
+  std::vector<std::string> beside_paths;
   std::optional<double> max_kl;  // nats, mean over all texts' positions
   std::string receipt_path;      // empty: none
+  std::string trace_path;        // a routing trace of this pack on the texts; empty: none
   bool json = false;
   bool quiet = false;
 };

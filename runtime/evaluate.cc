@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
+#include "runtime/observers.h"
 #include "runtime/sampler.h"
 #include "schema/error.h"
 
@@ -19,23 +21,76 @@ struct Position {
   bool same_top1 = false;
 };
 
-// The chosen experts of one window, [layer][token * k].
-class RoutingRecorder final : public ForwardObserver {
+// The chosen experts of one window and their weights, [layer][token * k].
+class RoutingRecorder final : public RunObserver {
  public:
   explicit RoutingRecorder(int64_t k) : k_(k) {}
+  bool wants_logits() const override { return false; }
   void on_layer(int64_t, int64_t, const float*) override {}
-  void on_routing(int64_t layer, int64_t tokens, const int32_t* source_ids, const float*) override {
-    if (static_cast<size_t>(layer) >= chosen_.size())
-      chosen_.resize(static_cast<size_t>(layer) + 1);
+  void on_logits(int64_t, const float*) override {}
+  void on_routing(int64_t layer, int64_t tokens, const int32_t* source_ids,
+                  const float* weights) override {
+    const auto layers = std::max(chosen_.size(), static_cast<size_t>(layer) + 1);
+    chosen_.resize(layers);
+    weights_.resize(layers);
     std::vector<int32_t>& layer_ids = chosen_[static_cast<size_t>(layer)];
+    std::vector<float>& layer_weights = weights_[static_cast<size_t>(layer)];
     layer_ids.insert(layer_ids.end(), source_ids, source_ids + tokens * k_);
+    layer_weights.insert(layer_weights.end(), weights, weights + tokens * k_);
   }
-  void clear() { chosen_.clear(); }
+  void clear() {
+    chosen_.clear();
+    weights_.clear();
+  }
   const std::vector<std::vector<int32_t>>& chosen() const { return chosen_; }
+  const std::vector<std::vector<float>>& weights() const { return weights_; }
 
  private:
   int64_t k_;
   std::vector<std::vector<int32_t>> chosen_;
+  std::vector<std::vector<float>> weights_;
+};
+
+// What of the other pack's choices this pack cannot follow.
+class MissingExperts {
+ public:
+  explicit MissingExperts(const Weights& weights) {
+    for (const LayerWeights& layer : weights.layers) {
+      choosable_.push_back(layer.moe.choosable());
+    }
+  }
+
+  void add(const RoutingRecorder& other, int64_t k) {
+    for (size_t layer = 0; layer < other.chosen().size(); ++layer) {
+      const std::vector<int32_t>& ids = other.chosen()[layer];
+      bool all_present = true;
+      for (size_t i = 0; i < ids.size(); ++i) {
+        const auto weight = static_cast<double>(other.weights()[layer][i]);
+        const bool present = ids[i] < 0 || choosable_[layer].contains(ids[i]);
+        mass_ += weight;
+        missing_mass_ += present ? 0 : weight;
+        all_present = all_present && present;
+        if ((i + 1) % static_cast<size_t>(k) != 0) continue;
+        token_layers_ += 1;
+        present_token_layers_ += all_present ? 1 : 0;
+        all_present = true;
+      }
+    }
+  }
+
+  double missing_mass() const { return mass_ == 0 ? 0 : missing_mass_ / mass_; }
+  double all_present() const {
+    return token_layers_ == 0
+               ? 1
+               : static_cast<double>(present_token_layers_) / static_cast<double>(token_layers_);
+  }
+
+ private:
+  std::vector<std::set<int32_t>> choosable_;  // by layer
+  double mass_ = 0;
+  double missing_mass_ = 0;
+  int64_t token_layers_ = 0;
+  int64_t present_token_layers_ = 0;
 };
 
 struct RoutingFlips {
@@ -147,8 +202,10 @@ double quantile(const std::vector<double>& sorted, double share) {
 }
 
 Comparison compare(const std::vector<Position>& positions, const Bootstrap& bootstrap,
-                   const RoutingFlips& flips) {
+                   const RoutingFlips& flips, const MissingExperts& missing) {
   Comparison comparison;
+  comparison.missing_mass = missing.missing_mass();
+  comparison.all_present = missing.all_present();
   comparison.kl = bootstrap.estimate([](const Position& p) { return p.kl; });
   comparison.top1_agreement =
       bootstrap.estimate([](const Position& p) { return p.same_top1 ? 1.0 : 0.0; });
@@ -170,10 +227,15 @@ Comparison compare(const std::vector<Position>& positions, const Bootstrap& boot
 }  // namespace
 
 EvalResult evaluate(Forward& forward, Forward* other, const EvalText& text,
-                    const EvalOptions& options, const std::function<void(int64_t)>& on_progress) {
+                    const EvalOptions& options, const std::function<void(int64_t)>& on_progress,
+                    TraceRecorder* trace) {
   std::vector<int32_t> ids;
   std::vector<size_t> document_of;
+  std::vector<uint32_t> trace_document;  // by document
   for (size_t document = 0; document < text.documents.size(); ++document) {
+    if (trace != nullptr) {
+      trace_document.push_back(trace->add_document({text.document_xxh3[document], text.name}));
+    }
     ids.insert(ids.end(), text.documents[document].begin(), text.documents[document].end());
     document_of.resize(ids.size(), document);
   }
@@ -187,17 +249,30 @@ EvalResult evaluate(Forward& forward, Forward* other, const EvalText& text,
   RoutingRecorder routing(k);
   RoutingRecorder other_routing(k);
   RoutingFlips flips;
+  MissingExperts missing(forward.weights());
+  std::vector<RunObserver*> watching = {&routing};
+  if (trace != nullptr) watching.push_back(trace);
+  Observers observers(watching);
   std::vector<float> logits;
   std::vector<float> other_logits;
   std::vector<Position> positions;
   for (size_t w = 0; w < windows; ++w) {
     const std::span window_ids(ids.data() + w * window, window);
     routing.clear();
-    run_window(forward, window_ids, logits, routing);
+    if (trace != nullptr) {
+      std::vector<TraceToken> tokens(window);
+      for (size_t t = 0; t < window; ++t) {
+        tokens[t] = {trace_document[document_of[w * window + t]], static_cast<uint32_t>(t),
+                     TracePhase::kPrefill};
+      }
+      trace->announce(tokens, {});
+    }
+    run_window(forward, window_ids, logits, observers);
     if (other != nullptr) {
       other_routing.clear();
       run_window(*other, window_ids, other_logits, other_routing);
       flips.add(routing, other_routing, k);
+      missing.add(other_routing, k);
     }
     for (size_t t = 0; t < window; ++t) {
       const size_t next = w * window + t + 1;
@@ -226,7 +301,7 @@ EvalResult evaluate(Forward& forward, Forward* other, const EvalText& text,
   result.windows = static_cast<int64_t>(windows);
   result.positions = static_cast<int64_t>(positions.size());
   result.nll = bootstrap.estimate([](const Position& p) { return p.nll; });
-  if (other != nullptr) result.comparison = compare(positions, bootstrap, flips);
+  if (other != nullptr) result.comparison = compare(positions, bootstrap, flips, missing);
   return result;
 }
 

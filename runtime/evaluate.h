@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "runtime/forward.h"
+#include "runtime/trace_recorder.h"
 
 namespace k3 {
 
@@ -24,6 +25,7 @@ struct EvalText {
   std::string name;
   uint64_t xxh3 = 0;                            // of the file
   std::vector<std::vector<int32_t>> documents;  // token ids
+  std::vector<uint64_t> document_xxh3 = {};     // of each document's text
 };
 
 // A mean with the 2.5 and 97.5 percentiles of its bootstrap distribution.
@@ -43,6 +45,10 @@ struct Comparison {
   Estimate other_nll;               // of the other pack on the same positions
   double flipped_experts = 0;       // share of chosen experts that the other pack did not choose
   double flipped_token_layers = 0;  // share of (token, layer) with any such expert
+  // Of the experts that the other pack chose and this one cannot, because it does not have them or
+  // a plan masks them:
+  double missing_mass = 0;  // their share of the other pack's routing weights
+  double all_present = 1;   // share of (token, layer) without one
 };
 
 struct EvalResult {
@@ -62,8 +68,9 @@ struct EvalOptions {
 };
 
 // Evaluates one text. `other` may be null; it has the same vocabulary. `on_progress` gets the
-// positions done.
+// positions done. `trace`, if not null, records what `forward` routes.
 EvalResult evaluate(Forward& forward, Forward* other, const EvalText& text,
-                    const EvalOptions& options, const std::function<void(int64_t)>& on_progress);
+                    const EvalOptions& options, const std::function<void(int64_t)>& on_progress,
+                    TraceRecorder* trace = nullptr);
 
 }  // namespace k3

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "schema/error.h"
 
@@ -21,18 +20,16 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
-int64_t floats_of(const Floats& buffer) {
-  return std::ssize(buffer);
-}
-
 }  // namespace
 
-Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend, int64_t max_tokens)
+Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend, int64_t max_tokens,
+                 int64_t prefetch_experts)
     : weights_(weights),
       config_(weights.config()),
       experts_(experts),
       backend_(backend),
-      max_tokens_(max_tokens) {
+      max_tokens_(max_tokens),
+      prefetch_experts_(std::min(prefetch_experts, config_.experts)) {
   K3_CHECK(max_tokens > 0);
   const ModelConfig& c = config_;
   const int64_t attention_width =
@@ -57,8 +54,11 @@ Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend,
   for (auto* buffer : {&b.latent, &b.routed}) reserve(*buffer, max_tokens, c.expert_width());
   reserve(b.router_logits, max_tokens, c.experts);
   reserve(b.route_weights, max_tokens, c.experts_per_token);
-  b.route_slots = make_vector<int32_t>(backend, floats_of(b.route_weights));
-  b.route_source_ids.resize(b.route_weights.size());
+  b.route_slots = make_vector<int32_t>(backend, max_tokens * c.experts_per_token);
+  reserve(b.guess_normed, 1, c.hidden_size);
+  reserve(b.guess_logits, 1, c.experts);
+  reserve(b.guess_weights, 1, prefetch_experts_);
+  b.guess_slots = make_vector<int32_t>(backend, prefetch_experts_);
   if (c.attention_residual_block.has_value()) {
     b.snapshots.resize(
         static_cast<size_t>(divide_up(std::ssize(c.layers), *c.attention_residual_block)));
@@ -73,9 +73,9 @@ int64_t Forward::buffer_bytes() const {
                              &b.k,      &b.v,      &b.conv,   &b.gate,          &b.attended,
                              &b.rank,   &b.decay,  &b.beta,   &b.ffn_gate,      &b.ffn_up,
                              &b.latent, &b.routed, &b.shared, &b.router_logits, &b.route_weights}) {
-    floats += floats_of(*buffer);
+    floats += std::ssize(*buffer);
   }
-  for (const Floats& snapshot : b.snapshots) floats += floats_of(snapshot);
+  for (const Floats& snapshot : b.snapshots) floats += std::ssize(snapshot);
   return floats * kFloat;
 }
 
@@ -88,7 +88,7 @@ ResidualStream Forward::make_stream() const {
 }
 
 Forward::StreamPlaces Forward::own_stream() {
-  StreamPlaces places{.prefix = buffers_.prefix.data(), .snapshots = {}, .live_snapshots = 0};
+  StreamPlaces places{.prefix = buffers_.prefix.data(), .snapshots = {}};
   for (Floats& snapshot : buffers_.snapshots) places.snapshots.push_back(snapshot.data());
   return places;
 }
@@ -97,7 +97,6 @@ Forward::StreamPlaces Forward::own_stream() {
 Forward::StreamPlaces Forward::bring(ResidualStream& stream, int64_t tokens) {
   StreamPlaces places = own_stream();
   places.live_snapshots = stream.live_snapshots;
-  const int64_t bytes = tokens * config_.hidden_size * kFloat;
   if (backend_.works_on_host()) {
     places.prefix = stream.prefix.data();
     for (size_t i = 0; i < places.snapshots.size(); ++i) {
@@ -105,6 +104,7 @@ Forward::StreamPlaces Forward::bring(ResidualStream& stream, int64_t tokens) {
     }
     return places;
   }
+  const int64_t bytes = tokens * config_.hidden_size * kFloat;
   backend_.upload(stream.prefix.data(), bytes, places.prefix);
   for (size_t i = 0; i < static_cast<size_t>(stream.live_snapshots); ++i) {
     backend_.upload(stream.snapshots[i].data(), bytes, places.snapshots[i]);
@@ -122,34 +122,48 @@ void Forward::give_back(const StreamPlaces& places, int64_t tokens, ResidualStre
   }
 }
 
+LayerPlaces Forward::places_of_layer(int64_t layer, int64_t positions, LayerState& state) {
+  const bool has_cache =
+      config_.layers[static_cast<size_t>(layer)].attention == AttentionKind::kMla;
+  return places_of(state, backend_, positions, has_cache ? config_.cache_width() : 0);
+}
+
+float* Forward::logits_room(int64_t tokens) {
+  const int64_t values = tokens * config_.vocab_size;
+  if (std::ssize(buffers_.logits) < values) buffers_.logits = make_vector<float>(backend_, values);
+  return buffers_.logits.data();
+}
+
 void Forward::run(std::span<const int32_t> ids, SequenceState& state, float* logits,
                   ForwardObserver* observer) {
   check_ids(ids);
   const auto tokens = std::ssize(ids);
+  const int64_t positions = state.positions() + tokens;
   const int64_t logits_of = logits != nullptr ? tokens : 1;
-  const auto vocab = static_cast<size_t>(config_.vocab_size);
   // Whatever needs memory gets it here: a pass that is to be repeated allocates nothing.
-  if (floats_of(buffers_.logits) < logits_of * config_.vocab_size) {
-    buffers_.logits = make_vector<float>(backend_, logits_of * config_.vocab_size);
-  }
-  int64_t position_room = state.positions() + tokens;
+  const float* computed = logits_room(logits_of);
+  int64_t position_room = positions;
+  bool drops = false;
   for (int64_t layer = 0; layer < std::ssize(state.layers); ++layer) {
     LayerState& of_layer = state.layers[static_cast<size_t>(layer)];
-    places_of_layer(layer, state.positions() + tokens, of_layer);
-    if (of_layer.resident == nullptr) continue;
-    position_room = std::max(position_room, of_layer.resident->position_room());
+    places_of_layer(layer, positions, of_layer);
+    if (!(of_layer.resident == nullptr)) {
+      position_room = std::max(position_room, of_layer.resident->position_room());
+    }
+    drops = drops || !weights_.layers[static_cast<size_t>(layer)].moe.drops.empty();
   }
-  const Pass pass{.ids = ids,
-                  .first_position = state.positions(),
-                  .position_room = position_room,
-                  .is_repeatable = tokens == 1 && logits == nullptr && observer == nullptr};
+  const Pass pass{
+      .ids = ids,
+      .first_position = state.positions(),
+      .position_room = position_room,
+      .is_repeatable = tokens == 1 && logits == nullptr && observer == nullptr && !drops};
   check_found(backend_.run_pass(pass, [&] { run_steps(ids, state, logits_of, observer); }));
 
-  state.last_logits.resize(vocab);
-  const float* last = buffers_.logits.data() + (logits_of - 1) * config_.vocab_size;
-  backend_.download(last, config_.vocab_size * kFloat, state.last_logits.data());
+  state.last_logits.resize(static_cast<size_t>(config_.vocab_size));
+  backend_.download(computed + (logits_of - 1) * config_.vocab_size, config_.vocab_size * kFloat,
+                    state.last_logits.data());
   if (logits != nullptr) {
-    backend_.download(buffers_.logits.data(), logits_of * config_.vocab_size * kFloat, logits);
+    backend_.download(computed, logits_of * config_.vocab_size * kFloat, logits);
   }
   state.ids.insert(state.ids.end(), ids.begin(), ids.end());
 }
@@ -180,16 +194,10 @@ void Forward::check_ids(std::span<const int32_t> ids) const {
   }
 }
 
-LayerPlaces Forward::places_of_layer(int64_t layer, int64_t positions, LayerState& state) {
-  const bool has_cache =
-      config_.layers[static_cast<size_t>(layer)].attention == AttentionKind::kMla;
-  return places_of(state, backend_, positions, has_cache ? config_.cache_width() : 0);
-}
-
 void Forward::embed(std::span<const int32_t> ids, ResidualStream& stream) {
   check_ids(ids);
   stream.live_snapshots = 0;
-  StreamPlaces places = bring(stream, std::ssize(ids));
+  const StreamPlaces places = bring(stream, std::ssize(ids));
   backend_.run_pass({.ids = ids}, [&] { backend_.embed(weights_.embedding, ids, places.prefix); });
   give_back(places, std::ssize(ids), stream);
 }
@@ -203,10 +211,8 @@ void Forward::run_layer(int64_t layer, int64_t tokens, ResidualStream& stream,
   check_found(backend_.run_pass(
       pass, [&] { run_layer(layer, tokens, places, first_position, state_places, observer); }));
   give_back(places, tokens, stream);
-  if (state.resident == nullptr) return;
-  state.resident->write_back(
-      positions, state.resident->position_room() > 0 ? config_.cache_width() : 0, state);
-  state.resident.reset(nullptr);
+  if (!(state.resident == nullptr))
+    state.resident.bring_home(positions, config_.cache_width(), state);
 }
 
 const float* Forward::finish(int64_t tokens, ResidualStream& stream, ForwardObserver* observer) {
@@ -226,13 +232,10 @@ const float* Forward::finish(int64_t tokens, const StreamPlaces& stream,
 }
 
 void Forward::multiply_head(const float* x, int64_t tokens, float* y) {
-  const int64_t values = tokens * config_.vocab_size;
-  if (floats_of(buffers_.logits) < values) {
-    buffers_.logits = make_vector<float>(backend_, values);
-  }
-  backend_.matmul(weights_.head, x, tokens, buffers_.logits.data());
-  check_finite(buffers_.logits.data(), values, -1);
-  backend_.download(buffers_.logits.data(), values * kFloat, y);
+  float* computed = logits_room(tokens);
+  backend_.matmul(weights_.head, x, tokens, computed);
+  check_finite(computed, tokens * config_.vocab_size, -1);
+  backend_.download(computed, tokens * config_.vocab_size * kFloat, y);
 }
 
 void Forward::run_layer(int64_t layer, int64_t tokens, StreamPlaces& stream, int64_t first_position,
@@ -277,13 +280,13 @@ void Forward::run_layer(int64_t layer, int64_t tokens, StreamPlaces& stream, int
     mlp(w.dense, tokens, b.normed.data(), b.branch.data());
     show_branch(Branch::kDense, tokens, b.branch.data());
   } else {
-    mixture_of_experts(w.moe, layer, tokens, observer);
+    mixture_of_experts(w.moe, layer, tokens, stream, observer);
   }
   backend_.add(stream.prefix, b.branch.data(), tokens * d, stream.prefix);
 
   check_finite(stream.prefix, tokens * d, layer);
   if (observer != nullptr) {
-    observer->on_layer(layer, tokens, on_host(stream.prefix, tokens * d, b.shown));
+    observer->on_layer(layer, tokens, on_host(stream.prefix, tokens * d, host_.shown));
   }
 }
 
@@ -301,26 +304,17 @@ const float* Forward::mix_residual(const StreamPlaces& stream, const float* norm
   return mixed;
 }
 
-// `values` themselves, or their copy in `shown`.
-template <class T>
-const T* Forward::on_host(const T* values, int64_t count, std::vector<T>& shown) {
-  if (backend_.works_on_host()) return values;
-  shown.resize(static_cast<size_t>(count));
-  backend_.download(values, count * int64_t{sizeof(T)}, shown.data());
-  return shown.data();
-}
-
 void Forward::show_input(MatrixInput input, int64_t tokens, int64_t width, const float* x,
                          int64_t stride) {
   if (observer_ == nullptr) return;
   observer_->on_matrix_input(layer_, input, tokens, width, stride,
-                             on_host(x, (tokens - 1) * stride + width, buffers_.shown));
+                             on_host(x, (tokens - 1) * stride + width, host_.shown));
 }
 
 void Forward::show_branch(Branch branch, int64_t tokens, const float* y) {
   if (observer_ == nullptr) return;
   observer_->on_branch(layer_, branch, tokens,
-                       on_host(y, tokens * config_.hidden_size, buffers_.shown));
+                       on_host(y, tokens * config_.hidden_size, host_.shown));
 }
 
 // normed [tokens, d] -> branch [tokens, d]
@@ -424,34 +418,71 @@ void Forward::mlp(const MlpWeights& w, int64_t tokens, const float* x, float* y)
 
 // normed [tokens, d] -> branch [tokens, d]
 void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tokens,
-                                 ForwardObserver* observer) {
+                                 const StreamPlaces& stream, ForwardObserver* observer) {
   Buffers& b = buffers_;
   const float* x = b.normed.data();
   const int64_t d = config_.hidden_size;
+  const int64_t k = config_.experts_per_token;
   const auto experts = static_cast<int64_t>(w.source_ids.size());
-  const RouterRule rule{.experts_per_token = config_.experts_per_token,
+  const RouterRule rule{.experts_per_token = k,
                         .renormalize = config_.renormalize,
                         .routed_scaling_factor = config_.routed_scaling_factor};
   // The router reads the full stream, the experts its latent.
   backend_.matmul(w.gate, x, tokens, b.router_logits.data());
+  const bool observes_experts = observer != nullptr && observer->wants_experts();
+  if (observes_experts) {
+    if (!backend_.works_on_host()) {
+      throw Error("what experts put out is recorded on the host only: --trace needs --backend cpu");
+    }
+    b.route_scores = make_vector<float>(backend_, tokens * experts);
+    host_.expert_norms.assign(static_cast<size_t>(tokens * k), NAN);
+  }
   backend_.route(rule, b.router_logits.data(), w.score_bias, w.router_ids, tokens, experts,
-                 b.route_slots.data(), b.route_weights.data(), nullptr);
+                 b.route_slots.data(), b.route_weights.data(),
+                 observes_experts ? b.route_scores.data() : nullptr);
+  drop_choices(w, tokens);
+  // What the host has to know of the choices, unless nobody there asks.
+  const bool held = backend_.holds_experts();
+  const int32_t* slots = nullptr;
+  if (!held || observer != nullptr) slots = on_host(b.route_slots.data(), tokens * k, host_.slots);
   if (observer != nullptr) {
-    const int64_t choices = tokens * config_.experts_per_token;
-    const int32_t* slots = on_host(b.route_slots.data(), choices, b.shown_slots);
-    std::transform(slots, slots + choices, b.route_source_ids.begin(), [&](int32_t slot) {
+    host_.source_ids.resize(static_cast<size_t>(tokens * k));
+    std::transform(slots, slots + tokens * k, host_.source_ids.begin(), [&](int32_t slot) {
       return slot < 0 ? -1 : w.source_ids[static_cast<size_t>(slot)];
     });
-    observer->on_routing(layer, tokens, b.route_source_ids.data(),
-                         on_host(b.route_weights.data(), choices, b.shown_weights));
+    observer->on_routing(layer, tokens, host_.source_ids.data(),
+                         on_host(b.route_weights.data(), tokens * k, host_.weights));
   }
 
+  // From here to run_experts what is missing is being read.
+  const int64_t requested = held ? tokens : request_experts(w, slots, 0, tokens);
+  if (!held) prefetch_experts(layer + 1, tokens, stream);
+  if (config_.shared_experts > 0) {
+    mlp(w.shared, tokens, x, b.shared.data());
+    show_branch(Branch::kShared, tokens, b.shared.data());
+  }
   const float* z = x;
   if (config_.latent_size.has_value()) {
     backend_.matmul(w.down_proj, x, tokens, b.latent.data());
     z = b.latent.data();
   }
-  run_experts(w, tokens, z);
+  if (held) {
+    backend_.run_bank(*w.bank, experts_shape(w), b.route_slots.data(), b.route_weights.data(), k, z,
+                      tokens, b.routed.data());
+  } else {
+    run_experts(w, slots, tokens, requested, z,
+                observes_experts ? host_.expert_norms.data() : nullptr);
+  }
+  if (observes_experts) {
+    observer->on_experts({.layer = layer,
+                          .tokens = tokens,
+                          .source_ids = w.source_ids,
+                          .score_bias = w.score_bias,
+                          .scores = b.route_scores.data(),
+                          .slots = b.route_slots.data(),
+                          .weights = b.route_weights.data(),
+                          .norms = host_.expert_norms.data()});
+  }
   if (config_.latent_norm) {  // on the weighted sum, not on each expert
     backend_.rms_norm(b.routed.data(), w.norm, tokens, config_.expert_width(),
                       config_.rms_norm_epsilon, b.routed.data());
@@ -467,42 +498,7 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
     if (routed != b.branch.data()) backend_.copy(routed, tokens * d * kFloat, b.branch.data());
     return;
   }
-  mlp(w.shared, tokens, x, b.shared.data());
-  show_branch(Branch::kShared, tokens, b.shared.data());
   backend_.add(routed, b.shared.data(), tokens * d, b.branch.data());
-}
-
-// routed [tokens, l] = the weighted sum of the chosen experts of z [tokens, l], in groups of tokens
-// whose experts the cache can hold at once.
-void Forward::run_experts(const MoeWeights& w, int64_t tokens, const float* z) {
-  Buffers& b = buffers_;
-  const int64_t k = config_.experts_per_token;
-  const int64_t width = config_.expert_width();
-  const RoutedExpertsShape shape{.place = {w.bank->format, width, config_.expert_intermediate_size},
-                                 .activation = config_.activation,
-                                 .situ_beta = config_.situ_beta,
-                                 .situ_linear_beta = config_.situ_linear_beta,
-                                 .fixed_point = w.bank->fixed_point};
-  if (backend_.run_bank(*w.bank, shape, b.route_slots.data(), b.route_weights.data(), k, z, tokens,
-                        b.routed.data())) {
-    return;
-  }
-  const int32_t* chosen = on_host(b.route_slots.data(), tokens * k, b.shown_slots);
-  int64_t begin = 0;
-  while (begin < tokens) {
-    int64_t end = experts_.all_resident() ? tokens : begin;
-    std::set<int32_t> distinct;
-    while (end < tokens) {
-      distinct.insert(chosen + end * k, chosen + (end + 1) * k);
-      if (end > begin && static_cast<int64_t>(distinct.size()) > experts_.capacity_experts()) break;
-      ++end;
-    }
-    const std::span slots(chosen + begin * k, static_cast<size_t>((end - begin) * k));
-    backend_.routed_experts(shape, experts_.fetch(*w.bank, slots),
-                            b.route_weights.data() + begin * k, k, z + begin * width, end - begin,
-                            b.routed.data() + begin * width);
-    begin = end;
-  }
 }
 
 // One non-finite value spreads over the whole stream and then into the caches, where it would

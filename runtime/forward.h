@@ -24,6 +24,18 @@ namespace k3 {
 // What a layer adds to the stream: one attention, and a dense FFN or shared and routed experts.
 enum class Branch : uint8_t { kKda, kMla, kDense, kShared, kRouted };
 
+// What an MoE layer decided for some tokens, and how much its experts said.
+struct RoutedTokens {
+  int64_t layer = 0;
+  int64_t tokens = 0;
+  std::span<const int32_t> source_ids;  // [experts]: of the bank's positions
+  const float* score_bias = nullptr;    // [experts]
+  const float* scores = nullptr;        // [tokens, experts], without the bias
+  const int32_t* slots = nullptr;       // [tokens, k]: positions in the bank; -1: none
+  const float* weights = nullptr;       // [tokens, k]
+  const float* norms = nullptr;         // [tokens, k]: of the experts' outputs, unweighted
+};
+
 // Sees what passes by; the pointers are good during the call.
 class ForwardObserver {
  public:
@@ -40,6 +52,9 @@ class ForwardObserver {
   // `width` values, `stride` values apart.
   virtual void on_matrix_input(int64_t /*layer*/, MatrixInput /*input*/, int64_t /*tokens*/,
                                int64_t /*width*/, int64_t /*stride*/, const float* /*x*/) {}
+  // After the layer's experts, for those who ask; asking changes no bit of a result.
+  virtual bool wants_experts() const { return false; }
+  virtual void on_experts(const RoutedTokens& /*routed*/) {}
 };
 
 // What passes from one layer to the next, [tokens, hidden] each.
@@ -53,9 +68,13 @@ struct ResidualStream {
 class Forward {
  public:
   // `max_tokens` is the largest chunk one call of run() may be given; buffers are made for it.
-  Forward(const Weights& weights, ExpertCache& experts, Backend& backend, int64_t max_tokens);
+  // `prefetch_experts` of each next layer are read before its router asks for them, where the cache
+  // does not hold all.
+  Forward(const Weights& weights, ExpertCache& experts, Backend& backend, int64_t max_tokens,
+          int64_t prefetch_experts = 0);
 
   const ModelConfig& config() const { return config_; }
+  const Weights& weights() const { return weights_; }
   int64_t max_tokens() const { return max_tokens_; }
   int64_t buffer_bytes() const;  // of memory that the buffers for a chunk take
 
@@ -80,23 +99,30 @@ class Forward {
   void multiply_head(const float* x, int64_t tokens, float* y);
 
  private:
-  // Rows for up to max_tokens tokens, named by what they hold.
+  // Rows for up to max_tokens tokens, named by what they hold; where the backend works.
   struct Buffers {
-    Floats mixed, normed, branch;             // [d]
-    Floats q, k, v, conv;                     // [widest projection]
-    Floats gate, attended;                    // [widest projection]
-    Floats rank, decay, beta;                 // low-rank intermediates, [H D], [H]
-    Floats ffn_gate, ffn_up;                  // [widest MLP]
-    Floats latent, routed, shared;            // [l], [l], [d]
-    Floats router_logits;                     // [experts]
-    Floats route_weights;                     // [k]
-    BackendVector<int32_t> route_slots;       // [k]
-    std::vector<int32_t> route_source_ids;    // [k], for observers
-    Floats logits;                            // [vocab], of as many tokens as were asked for
-    Floats prefix;                            // [d], with the snapshots: a stream that is not on
-    std::vector<Floats> snapshots;            // the host, or that of run()
-    std::vector<float> shown, shown_weights;  // on the host, for observers
-    std::vector<int32_t> shown_slots;         // on the host
+    Floats prefix;                                     // [d], with the snapshots: the stream of
+    std::vector<Floats> snapshots;                     // run(), or a copy of the caller's
+    Floats mixed, normed, branch;                      // [d]
+    Floats q, k, v, conv;                              // [widest projection]
+    Floats gate, attended;                             // [widest projection]
+    Floats rank, decay, beta;                          // low-rank intermediates, [H D], [H]
+    Floats ffn_gate, ffn_up;                           // [widest MLP]
+    Floats latent, routed, shared;                     // [l], [l], [d]
+    Floats router_logits;                              // [experts]
+    Floats route_weights;                              // [k]
+    Floats route_scores;                               // [experts], for observers
+    BackendVector<int32_t> route_slots;                // [k]
+    Floats guess_normed, guess_logits, guess_weights;  // [d], [experts], [prefetch_experts_]
+    BackendVector<int32_t> guess_slots;                // [prefetch_experts_], of one token
+    Floats logits;                                     // [vocab], of as many as were asked for
+  };
+  // Copies on the host of what lies elsewhere, and what only observers are shown.
+  struct HostBuffers {
+    std::vector<float> shown, weights;
+    std::vector<int32_t> slots, guessed;
+    std::vector<int32_t> source_ids;  // [k]
+    std::vector<float> expert_norms;  // [k]
   };
 
   // A stream where the backend works.
@@ -111,6 +137,7 @@ class Forward {
   void give_back(const StreamPlaces& places, int64_t tokens, ResidualStream& stream);
   void check_ids(std::span<const int32_t> ids) const;
   LayerPlaces places_of_layer(int64_t layer, int64_t positions, LayerState& state);
+  float* logits_room(int64_t tokens);
   void run_steps(std::span<const int32_t> ids, SequenceState& state, int64_t logits_of,
                  ForwardObserver* observer);
   void run_layer(int64_t layer, int64_t tokens, StreamPlaces& stream, int64_t first_position,
@@ -126,10 +153,15 @@ class Forward {
   void show_branch(Branch branch, int64_t tokens, const float* y);
   void show_input(MatrixInput input, int64_t tokens, int64_t width, const float* x, int64_t stride);
   template <class T>
-  const T* on_host(const T* values, int64_t count, std::vector<T>& shown);
+  const T* on_host(const T* values, int64_t count, std::vector<T>& copy) const;
   void mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tokens,
-                          ForwardObserver* observer);
-  void run_experts(const MoeWeights& w, int64_t tokens, const float* z);
+                          const StreamPlaces& stream, ForwardObserver* observer);
+  void drop_choices(const MoeWeights& w, int64_t tokens);
+  void prefetch_experts(int64_t layer, int64_t tokens, const StreamPlaces& stream);
+  int64_t request_experts(const MoeWeights& w, const int32_t* slots, int64_t begin, int64_t tokens);
+  void run_experts(const MoeWeights& w, const int32_t* slots, int64_t tokens, int64_t requested,
+                   const float* z, float* norms);
+  RoutedExpertsShape experts_shape(const MoeWeights& w) const;
   void check_finite(const float* values, int64_t count, int64_t layer);
   void check_found(const std::optional<NotFinite>& found) const;
 
@@ -138,9 +170,20 @@ class Forward {
   ExpertCache& experts_;
   Backend& backend_;
   int64_t max_tokens_;
+  int64_t prefetch_experts_;
   Buffers buffers_;
+  HostBuffers host_;
   ForwardObserver* observer_ = nullptr;
   int64_t layer_ = 0;  // of the running step
 };
+
+// `values` themselves where they lie on the host, else `copy`, which receives them.
+template <class T>
+const T* Forward::on_host(const T* values, int64_t count, std::vector<T>& copy) const {
+  if (backend_.works_on_host()) return values;
+  copy.resize(static_cast<size_t>(count));
+  backend_.download(values, count * int64_t{sizeof(T)}, copy.data());
+  return copy.data();
+}
 
 }  // namespace k3

@@ -19,8 +19,8 @@ void feed(Forward& forward, SequenceState& state, std::span<const int32_t> ids,
           std::vector<float>& logits, RunObserver* observer) {
   while (!ids.empty()) {
     const size_t count = std::min(ids.size(), static_cast<size_t>(forward.max_tokens()));
-    forward.run(ids.first(count), state, observer != nullptr ? logits.data() : nullptr, observer);
-    if (observer != nullptr) observer->on_logits(static_cast<int64_t>(count), logits.data());
+    forward.run(ids.first(count), state, logits.empty() ? nullptr : logits.data(), observer);
+    if (!logits.empty()) observer->on_logits(static_cast<int64_t>(count), logits.data());
     ids = ids.subspan(count);
   }
 }
@@ -34,9 +34,9 @@ Generation generate(Forward& forward, SequenceState& state, const Tokenizer& tok
   Sampler sampler(options.sampling);
   StopStrings stops(options.stop);
   Utf8Stream utf8;
-  std::vector<float> logits;  // [chunk, vocab], only for an observer: at K3's vocabulary a chunk's
-                              // logits are 42 MB
-  if (observer != nullptr) {
+  std::vector<float> logits;  // [chunk, vocab], only for an observer that wants them: at K3's
+                              // vocabulary a chunk's logits are 42 MB
+  if (observer != nullptr && observer->wants_logits()) {
     logits.resize(static_cast<size_t>(forward.max_tokens() * forward.config().vocab_size));
   }
   const auto emit = [&](const std::string& text) {

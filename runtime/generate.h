@@ -31,6 +31,7 @@ struct Generation {
 // What observers of a whole run get: the chunk's logits, when wanted, after the chunk's layers.
 class RunObserver : public ForwardObserver {
  public:
+  virtual bool wants_logits() const { return true; }
   virtual void on_logits(int64_t tokens, const float* logits) = 0;
 };
 

@@ -14,6 +14,7 @@
 #include <set>
 
 #include "kernels/multiply_add_peak.h"
+#include "kernels/thread_team.h"
 #include "runtime/memory_bandwidth.h"
 #include "schema/aligned_bytes.h"
 
@@ -32,26 +33,27 @@ constexpr int64_t kChosen = 16;
 // What one core's second-level cache holds beside activations.
 constexpr int64_t kCacheBytes = int64_t{256} << 10;
 
-// The best of five, or of as many as half a second holds; each long enough for the clock.
+// The best of many rounds, each long enough for the clock and no longer: what else runs on the
+// machine then spoils few of them.
 double best_seconds(const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
-  constexpr double kLeastSeconds = 0.02;
-  constexpr double kAllSeconds = 0.6;
+  constexpr double kRoundSeconds = 0.002;
+  constexpr double kAllSeconds = 0.4;
+  constexpr int kRounds = 40;
   double best = 1e300;
   double total = 0;
   int64_t calls = 1;
-  for (int round = 0; round < 5;) {
+  for (int round = 0; round < kRounds && (total < kAllSeconds || round < 5);) {
     const auto start = Clock::now();
     for (int64_t i = 0; i < calls; ++i) call();
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     total += seconds;
-    if (seconds < kLeastSeconds && round == 0 && total < kAllSeconds) {
-      calls *= 2;
-      continue;
-    }
     best = std::min(best, seconds / static_cast<double>(calls));
-    ++round;
-    if (total > kAllSeconds && round >= 2) break;
+    if (round == 0 && seconds < kRoundSeconds) {
+      calls *= 2;
+    } else {
+      ++round;
+    }
   }
   return best;
 }
@@ -127,7 +129,7 @@ class Bench {
     const double seconds = best_seconds([&] { done = cpu::run_multiply_adds(kCount, sum); });
     result_.multiply_adds_per_second = static_cast<double>(done) / seconds;
     threads_ = {1};
-    threads_.insert(tbb::this_task_arena::max_concurrency());
+    threads_.insert(static_cast<int>(team_threads()));
   }
 
   KernelBenchmark run() {

@@ -41,9 +41,10 @@ LayerMajorModel::LayerMajorModel(const LayerMajorOptions& options)
     : pack_(options.pack_path),
       name_(options.name),
       backend_(make_backend(options.backend)),
-      weights_(pack_, pack_.config(), options.verify, Residence::kOnePart, backend_.get()),
+      weights_(pack_, pack_.config(), options.verify, Residence::kOnePart, nullptr,
+               MissingRule::kNextBest, backend_.get()),
       experts_(pack_, options.verify),
-      forward_(weights_, experts_, *backend_, options.chunk_tokens),
+      forward_(weights_, experts_.cache(), *backend_, options.chunk_tokens),
       stream_(forward_.make_stream()) {}
 
 int64_t LayerMajorModel::layer_bytes(int64_t layer, int64_t longest_sequence,
@@ -68,12 +69,12 @@ int64_t LayerMajorModel::layer_bytes(int64_t layer, int64_t longest_sequence,
 
 template <class Read>
 void LayerMajorModel::timed_read(const Read& read, CaptureCost& cost) {
-  const int64_t before = weights_.bytes_read() + experts_.statistics().bytes_read;
+  const int64_t before = weights_.bytes_read() + experts_.bytes_read();
   {
     const Stopwatch watch(cost.read_seconds);
     read();
   }
-  cost.weight_bytes += weights_.bytes_read() + experts_.statistics().bytes_read - before;
+  cost.weight_bytes += weights_.bytes_read() + experts_.bytes_read() - before;
 }
 
 template <class Work>
@@ -127,7 +128,7 @@ void LayerMajorModel::run_layer(int64_t layer, const CaptureText& text, InputRec
       },
       cost);
   streams_->begin_layer(layer);
-  const int64_t read_before = experts_.statistics().bytes_read;
+  const int64_t read_before = experts_.bytes_read();
   const int64_t moved_before = streams_->bytes_moved();
   LayerState state;
   for_each_chunk(text, [&](const Chunk& chunk) {
@@ -145,7 +146,7 @@ void LayerMajorModel::run_layer(int64_t layer, const CaptureText& text, InputRec
     streams_->write(chunk.row, chunk.tokens(), stream_);
   });
   // Experts that memory did not hold were read while tokens passed.
-  cost.weight_bytes += experts_.statistics().bytes_read - read_before;
+  cost.weight_bytes += experts_.bytes_read() - read_before;
   cost.spill_bytes += streams_->bytes_moved() - moved_before;
   cost.forward_products += products_of_layer(config(), layer) * text.tokens();
   const Stopwatch watch(cost.spill_seconds);

@@ -14,9 +14,9 @@
 #include "runtime/backend.h"
 #include "runtime/capture_forecast.h"
 #include "runtime/capture_text.h"
-#include "runtime/expert_cache.h"
 #include "runtime/forward.h"
 #include "runtime/input_recorder.h"
+#include "runtime/layer_experts.h"
 #include "runtime/stream_spill.h"
 #include "runtime/weights.h"
 #include "schema/pack_reader.h"
@@ -71,7 +71,7 @@ class LayerMajorModel {
   std::string name_;
   std::unique_ptr<Backend> backend_;
   Weights weights_;
-  ExpertCache experts_;
+  LayerExperts experts_;
   Forward forward_;
   ResidualStream stream_;
   std::unique_ptr<StreamSpill> streams_;

@@ -8,9 +8,10 @@ LayerwiseModel::LayerwiseModel(const std::string& pack_path, const std::string& 
                                int64_t max_tokens, bool check_hashes)
     : pack_(pack_path),
       backend_(make_backend(backend)),
-      weights_(pack_, pack_.config(), check_hashes, Residence::kOnePart, backend_.get()),
+      weights_(pack_, pack_.config(), check_hashes, Residence::kOnePart, nullptr,
+               MissingRule::kNextBest, backend_.get()),
       experts_(pack_, check_hashes),
-      forward_(weights_, experts_, *backend_, max_tokens),
+      forward_(weights_, experts_.cache(), *backend_, max_tokens),
       fresh_(pack_.config()) {}
 
 void LayerwiseModel::hold_layer(int64_t layer) {

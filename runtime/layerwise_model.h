@@ -6,8 +6,8 @@
 #include <string>
 
 #include "runtime/backend.h"
-#include "runtime/expert_cache.h"
 #include "runtime/forward.h"
+#include "runtime/layer_experts.h"
 #include "runtime/sequence_state.h"
 #include "runtime/weights.h"
 #include "schema/pack_reader.h"
@@ -38,7 +38,7 @@ class LayerwiseModel {
   PackReader pack_;
   std::unique_ptr<Backend> backend_;
   Weights weights_;
-  ExpertCache experts_;
+  LayerExperts experts_;
   Forward forward_;
   SequenceState fresh_;
 };

@@ -12,6 +12,7 @@
 #include "runtime/tokenizer.h"
 #include "runtime/weights.h"
 #include "schema/pack_reader.h"
+#include "schema/prune_plan.h"
 
 namespace k3 {
 
@@ -22,7 +23,12 @@ struct LoadOptions {
   std::string numerics = "exact";
   int64_t chunk_tokens = 64;                   // most tokens that pass the layers together
   std::optional<double> expert_cache_gb = {};  // empty: what memory allows
+  EvictionPolicy expert_cache_policy = EvictionPolicy::kLru;
+  ReadPath expert_reads = ReadPath::kDirect;  // of experts that do not stay in memory
+  int64_t prefetch_experts = 0;               // of each next layer, guessed
   std::optional<int64_t> layers = {};  // run the first so many only: another model; empty: all
+  std::string prune_plan_path = {};    // a plan that says which experts are missing; empty: none
+  MissingRule missing = MissingRule::kNextBest;
   bool verify = true;  // check hashes: of the trunk now, of an expert when it is read
 };
 
@@ -33,13 +39,15 @@ class LoadedModel {
  public:
   // Frame, index and trunk are checked at once; so is every other byte when the whole pack is held
   // in memory. Otherwise each expert is checked when it is fetched. Of layers that do not run
-  // nothing is read. Says on stderr what was chosen where there was a choice. Throws Error.
+  // nothing is read. Throws Error.
+  // Says on stderr which GPU it is, and what `auto` chose.
   explicit LoadedModel(const LoadOptions& options);
   // The same on this backend.
   LoadedModel(const LoadOptions& options, std::unique_ptr<Backend> backend);
 
   const PackReader& pack() const { return pack_; }
   const ModelConfig& config() const { return config_; }  // the pack's, with the layers that run
+  const std::optional<PrunePlan>& plan() const { return plan_; }
   const Weights& weights() const { return weights_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
   Backend& backend() { return *backend_; }
@@ -50,6 +58,7 @@ class LoadedModel {
   PackReader pack_;
   ModelConfig config_;
   Tokenizer tokenizer_;
+  std::optional<PrunePlan> plan_;
   std::unique_ptr<Backend> backend_;  // before all that may lie in its memory
   Weights weights_;
   ExpertCache experts_;

@@ -52,8 +52,8 @@ void ResidentLayer::write_back(int64_t positions, int64_t width, LayerState& sta
   download(backend_, k_window_, state.k_window);
   download(backend_, v_window_, state.v_window);
   download(backend_, kda_, state.kda);
-  state.cache.resize(static_cast<size_t>(positions * width));
-  if (!state.cache.empty()) {
+  if (position_room_ > 0) {
+    state.cache.resize(static_cast<size_t>(positions * width));
     backend_.download(cache_.data(), bytes_of(state.cache.size()), state.cache.data());
   }
 }

@@ -27,7 +27,8 @@ class ResidentLayer {
   void make_room(int64_t positions, int64_t width);
   int64_t position_room() const { return position_room_; }
   LayerPlaces places();
-  // Copies the values, with `positions` entries of the cache, back to the host's vectors.
+  // Copies the values back to the host's vectors, with `positions` entries of the cache if it has
+  // been given room.
   void write_back(int64_t positions, int64_t width, LayerState& state);
 
  private:

@@ -2,6 +2,9 @@
 
 #include "runtime/chat.h"
 #include "runtime/dump.h"
+#include "runtime/expert_report.h"
+#include "runtime/observers.h"
+#include "runtime/trace_recorder.h"
 #include "schema/error.h"
 #include "schema/file.h"
 #include "schema/hash.h"
@@ -44,8 +47,8 @@ void write_ids(JsonWriter& json, std::string_view name, std::span<const int32_t>
   json.end_array();
 }
 
-void write_json(const Generation& generation, std::span<const int32_t> prompt,
-                const LoadedModel& model, std::string_view backend, std::ostream& out) {
+void write_json(const Generation& generation, std::span<const int32_t> prompt, LoadedModel& model,
+                std::ostream& out) {
   JsonWriter json(out);
   json.begin_object();
   json.member("text", generation.text);
@@ -54,11 +57,23 @@ void write_json(const Generation& generation, std::span<const int32_t> prompt,
   write_ids(json, "ids", generation.ids);
   json.member("prefill_seconds", generation.prefill_seconds);
   json.member("decode_seconds", generation.decode_seconds);
-  json.member("backend", backend);
+  json.member("backend", model.backend().name());
   json.member("layers", std::ssize(model.config().layers));
+  begin_experts(json, model.experts(), model.experts().statistics());
+  json.end_object();
   json.member("pack_payload_xxh3", hex_digits(model.pack().payload_xxh3()));
   json.end_object();
   out << '\n';
+}
+
+// The prompt is a document of its own, and what is generated continues it.
+void announce_prompt(TraceRecorder& trace, std::span<const int32_t> prompt, int64_t position) {
+  const uint32_t document =
+      trace.add_document({.xxh3 = xxh3(std::as_bytes(prompt)), .domain = "prompt"});
+  std::vector<TraceToken> tokens(prompt.size());
+  auto next = static_cast<uint32_t>(position);
+  for (TraceToken& token : tokens) token = {document, next++, TracePhase::kPrefill};
+  trace.announce(tokens, {document, next, TracePhase::kDecode});
 }
 
 }  // namespace
@@ -77,22 +92,32 @@ void run(const RunOptions& options, std::ostream& out) {
   if (const auto end = end_of_message_id(model.tokenizer()))
     generate_options.end_ids.push_back(*end);
 
-  Dump dump(model.config());
+  std::vector<RunObserver*> watching;
+  std::optional<Dump> dump;
+  if (!options.dump_path.empty()) watching.push_back(&dump.emplace(model.config()));
+  std::optional<TraceRecorder> trace;
+  if (!options.trace_path.empty()) {
+    trace.emplace(options.trace_path, model.pack(), model.config(), model.plan().has_value());
+    announce_prompt(*trace, prompt, state.positions());
+    watching.push_back(&*trace);
+  }
+  Observers observers(watching);
   const Generation generation = generate(
       model.forward(), state, model.tokenizer(), prompt, generate_options,
       [&](std::string_view text) {
         if (!options.json) out << text << std::flush;
       },
-      options.dump_path.empty() ? nullptr : &dump);
-  if (!options.dump_path.empty()) {
-    dump.write(options.dump_path, std::span(state.ids).subspan(first_position));
+      watching.empty() ? nullptr : &observers);
+  if (trace) trace->finish();
+  if (dump) {
+    dump->write(options.dump_path, std::span(state.ids).subspan(first_position));
   }
   if (!options.save_state_path.empty()) {
     state.bring_home(model.config());
     save_state(state, model.config(), payload, options.save_state_path);
   }
   if (options.json) {
-    write_json(generation, prompt, model, model.backend().name(), out);
+    write_json(generation, prompt, model, out);
   } else if (!generation.text.empty()) {
     out << '\n';
   }

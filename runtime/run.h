@@ -21,6 +21,7 @@ struct RunOptions {
   std::optional<std::string> system;        // a system message before it
   bool instruct = false;                    // answer without a think channel
   std::string dump_path;                    // empty: none
+  std::string trace_path;                   // a routing trace to write; empty: none
   std::string save_state_path;              // empty: none
   std::string load_state_path;              // empty: start from nothing
   bool json = false;

@@ -126,12 +126,16 @@ void ResidentHandle::reset(ResidentLayer* layer) {
   layer_.reset(layer);
 }
 
+void ResidentHandle::bring_home(int64_t positions, int64_t width, LayerState& state) {
+  layer_->write_back(positions, width, state);
+  layer_.reset();
+}
+
 void SequenceState::bring_home(const ModelConfig& config) {
-  for (size_t i = 0; i < layers.size(); ++i) {
-    if (layers[i].resident == nullptr) continue;
-    const bool has_cache = config.layers[i].attention == AttentionKind::kMla;
-    layers[i].resident->write_back(positions(), has_cache ? config.cache_width() : 0, layers[i]);
-    layers[i].resident.reset(nullptr);
+  for (LayerState& layer : layers) {
+    if (!(layer.resident == nullptr)) {
+      layer.resident.bring_home(positions(), config.cache_width(), layer);
+    }
   }
 }
 

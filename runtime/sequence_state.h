@@ -16,6 +16,7 @@
 namespace k3 {
 
 class ResidentLayer;
+struct LayerState;
 
 // Owns a ResidentLayer or nothing. A state that is away on a device cannot be copied.
 class ResidentHandle {
@@ -27,6 +28,9 @@ class ResidentHandle {
   ~ResidentHandle();
 
   void reset(ResidentLayer* layer);
+  // Back into the vectors of `state`, whose handle this is: with `positions` entries of `width`
+  // floats of a cache, if the layer has one.
+  void bring_home(int64_t positions, int64_t width, LayerState& state);
   ResidentLayer* operator->() const { return layer_.get(); }
   friend bool operator==(const ResidentHandle& handle, std::nullptr_t) {
     return handle.layer_ == nullptr;

@@ -43,19 +43,13 @@ std::optional<NotFinite> TimedBackend::run_pass(const Pass& pass,
   return inner_.run_pass(once, operations);
 }
 
-bool TimedBackend::run_bank(const PackBank& bank, const RoutedExpertsShape& shape,
+void TimedBackend::run_bank(const PackBank& bank, const RoutedExpertsShape& shape,
                             const int32_t* slots, const float* weights, int64_t k, const float* z,
                             int64_t tokens, float* u) {
-  const auto start = std::chrono::steady_clock::now();
-  const bool ran = inner_.run_bank(bank, shape, slots, weights, k, z, tokens, u);
-  if (!ran) return false;
-  inner_.finish();
   // Which experts they were only the device knows: as many as there can be, for a single token.
-  OperationCost& cost = costs_[with_format("routed experts", shape.place.format)];
-  cost.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  cost.calls += 1;
-  cost.bytes += std::min(tokens * k, std::ssize(bank.experts)) * shape.place.extent_bytes();
-  return true;
+  const int64_t experts = std::min(tokens * k, std::ssize(bank.experts));
+  timed(with_format("routed experts", shape.place.format), experts * shape.place.extent_bytes(),
+        [&] { inner_.run_bank(bank, shape, slots, weights, k, z, tokens, u); });
 }
 
 void TimedBackend::embed(const MatrixView& table, std::span<const int32_t> ids, float* y) {

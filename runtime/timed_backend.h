@@ -40,6 +40,7 @@ class TimedBackend final : public Backend {
     inner_.download(src, bytes, host);
   }
   void finish() override { inner_.finish(); }
+  std::optional<double> read_bandwidth() override { return inner_.read_bandwidth(); }
   std::optional<NotFinite> run_pass(const Pass& pass,
                                     const std::function<void()>& operations) override;
   std::optional<NotFinite> find_not_finite(const float* values, int64_t count,
@@ -47,10 +48,11 @@ class TimedBackend final : public Backend {
     return inner_.find_not_finite(values, count, place);
   }
   int64_t take_experts(const PackReader& pack, const ModelConfig& config, int64_t host_bytes,
-                       bool check_hashes) override {
-    return inner_.take_experts(pack, config, host_bytes, check_hashes);
+                       bool check_hashes, bool with_cold) override {
+    return inner_.take_experts(pack, config, host_bytes, check_hashes, with_cold);
   }
-  bool run_bank(const PackBank& bank, const RoutedExpertsShape& shape, const int32_t* slots,
+  bool holds_experts() const override { return inner_.holds_experts(); }
+  void run_bank(const PackBank& bank, const RoutedExpertsShape& shape, const int32_t* slots,
                 const float* weights, int64_t k, const float* z, int64_t tokens, float* u) override;
   void append_to_cache(const float* entries, int64_t tokens, int64_t width, int64_t first_position,
                        float* cache) override {

@@ -1,18 +1,38 @@
 #include "runtime/weights.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "schema/error.h"
 #include "schema/formats/bf16.h"
 
 namespace k3 {
+namespace {
+
+bool is_kept(const PlanLayer& plan, int32_t source_id) {
+  return std::find(plan.kept.begin(), plan.kept.end(), source_id) != plan.kept.end();
+}
+
+}  // namespace
+
+std::set<int32_t> MoeWeights::choosable() const {
+  std::set<int32_t> ids;
+  for (size_t slot = 0; slot < source_ids.size(); ++slot) {
+    const bool is_dropped = !drops.empty() && drops[slot] != 0;
+    if (masked[slot] == 0 && !is_dropped) ids.insert(source_ids[slot]);
+  }
+  return ids;
+}
 
 Weights::Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes,
-                 Residence residence, Backend* backend)
+                 Residence residence, const PrunePlan* plan, MissingRule missing, Backend* backend)
     : pack_(pack),
       config_(config),
       check_hashes_(check_hashes),
       residence_(residence),
+      plan_(plan),
+      missing_(missing),
       device_(backend != nullptr && !backend->works_on_host() ? backend : nullptr) {
   layers.resize(config.layers.size());
   if (residence == Residence::kOnePart) return;
@@ -137,25 +157,75 @@ MlpWeights Weights::load_mlp(const std::string& prefix) {
 
 MoeWeights Weights::load_moe(const std::string& prefix, int64_t layer) {
   MoeWeights moe;
-  moe.gate = matrix(prefix + "gate.weight");
-  moe.score_bias = vector(prefix + "gate.e_score_correction_bias");
+  moe.bank = pack_.bank(layer);
+  load_router(prefix + "gate.", plan_ == nullptr ? nullptr : plan_->find(layer), moe);
   if (config().latent_size.has_value()) {
     moe.down_proj = matrix(prefix + "routed_expert_down_proj.weight");
     moe.up_proj = matrix(prefix + "routed_expert_up_proj.weight");
   }
   if (config().latent_norm) moe.norm = vector(prefix + "routed_expert_norm.weight");
   if (config().shared_experts > 0) moe.shared = load_mlp(prefix + "shared_experts.");
-  moe.bank = pack_.bank(layer);
-  for (const PackExpert& expert : moe.bank->experts) {
-    moe.source_ids.push_back(static_cast<int32_t>(expert.source_id));
-  }
-  moe.router_ids = moe.source_ids.data();
-  if (device_ != nullptr) {
-    AlignedBytes ids(std::ssize(moe.source_ids) * int64_t{sizeof(int32_t)});
-    std::memcpy(ids.data(), moe.source_ids.data(), ids.span().size());
-    moe.router_ids = reinterpret_cast<const int32_t*>(keep(std::move(ids)));
-  }
   return moe;
+}
+
+// Which experts the router may choose, and which of those add nothing.
+void Weights::list_experts(const PlanLayer* plan, MoeWeights& moe) const {
+  const PackBank& bank = *moe.bank;
+  const auto hot = std::ssize(hot_experts(bank));
+  const auto in_pack = std::ssize(bank.experts);
+  if (missing_ == MissingRule::kFetch && in_pack < bank.source_experts) {
+    throw Error(pack_.path(), ": layer ", bank.layer, " has ", in_pack, " of ", bank.source_experts,
+                " experts, --missing fetch needs all: compile with --cold keep");
+  }
+  const auto listed = missing_ == MissingRule::kNextBest ? hot : in_pack;
+  std::vector<uint8_t> is_listed(static_cast<size_t>(bank.source_experts));
+  for (int64_t position = 0; position < listed; ++position) {
+    const uint32_t id = bank.experts[static_cast<size_t>(position)].source_id;
+    moe.source_ids.push_back(static_cast<int32_t>(id));
+    is_listed[id] = 1;
+  }
+  if (missing_ != MissingRule::kDrop) return;
+  for (int32_t id = 0; id < bank.source_experts; ++id) {
+    if (is_listed[static_cast<size_t>(id)] == 0) moe.source_ids.push_back(id);
+  }
+  moe.drops.resize(moe.source_ids.size());
+  std::fill(moe.drops.begin() + hot, moe.drops.end(), uint8_t{1});
+  for (size_t slot = 0; plan != nullptr && slot < moe.drops.size(); ++slot) {
+    if (!is_kept(*plan, moe.source_ids[slot])) moe.drops[slot] = 1;
+  }
+}
+
+// The pack's router has a row and a bias for every expert of the checkpoint, by source id. A row's
+// product does not depend on where the row lies, so bringing rows into the bank's order, and
+// leaving out those of experts that are not there, changes no logit.
+void Weights::load_router(const std::string& prefix, const PlanLayer* plan, MoeWeights& moe) {
+  list_experts(plan, moe);
+  const PackTensor* gate = pack_.find(prefix + "weight");
+  K3_CHECK(gate != nullptr && gate->shape.rank() == 2);
+  const AlignedBytes all_rows = read(*gate);
+  const MatrixView all = view_matrix(gate->format, gate->shape[0], gate->shape[1], all_rows.data());
+  const AlignedBytes biases_of_all = read_floats(prefix + "e_score_correction_bias");
+  const auto* all_biases = reinterpret_cast<const float*>(biases_of_all.data());
+
+  const auto experts = std::ssize(moe.source_ids);
+  AlignedBytes rows(experts * all.row_stride_bytes);
+  AlignedBytes biases(experts * int64_t{sizeof(float)});
+  AlignedBytes ids(experts * int64_t{sizeof(int32_t)});
+  for (int64_t slot = 0; slot < experts; ++slot) {
+    const int32_t id = moe.source_ids[static_cast<size_t>(slot)];
+    std::memcpy(rows.data() + slot * all.row_stride_bytes, all.codes + id * all.row_stride_bytes,
+                static_cast<size_t>(all.row_stride_bytes));
+    const bool masked =
+        missing_ == MissingRule::kNextBest && plan != nullptr && !is_kept(*plan, id);
+    const float bias = masked ? -INFINITY : all_biases[id];
+    moe.masked.push_back(bias == -INFINITY ? 1 : 0);
+    std::memcpy(biases.data() + slot * int64_t{sizeof(float)}, &bias, sizeof(float));
+    std::memcpy(ids.data() + slot * int64_t{sizeof(int32_t)}, &id, sizeof(int32_t));
+  }
+  moe.gate = view_matrix(all.format, experts, all.cols, keep(std::move(rows)));
+  moe.score_bias = reinterpret_cast<const float*>(keep(std::move(biases)));
+  moe.router_ids = device_ == nullptr ? moe.source_ids.data()
+                                      : reinterpret_cast<const int32_t*>(keep(std::move(ids)));
 }
 
 // The reader has checked that the tensor exists and that its extent has the length of its format,
@@ -163,10 +233,34 @@ MoeWeights Weights::load_moe(const std::string& prefix, int64_t layer) {
 MatrixView Weights::matrix(const std::string& name) {
   const PackTensor* tensor = pack_.find(name);
   K3_CHECK(tensor != nullptr && tensor->shape.rank() == 2);
-  AlignedBytes extent(tensor->extent.length_bytes);
-  pack_.read(tensor->extent, name, extent.span(), check_hashes_);
-  bytes_read_ += tensor->extent.length_bytes;
-  return view_matrix(tensor->format, tensor->shape[0], tensor->shape[1], keep(std::move(extent)));
+  return view_matrix(tensor->format, tensor->shape[0], tensor->shape[1], keep(read(*tensor)));
+}
+
+const float* Weights::vector(const std::string& name) {
+  return reinterpret_cast<const float*>(keep(read_floats(name)));
+}
+
+AlignedBytes Weights::read(const PackTensor& tensor) {
+  AlignedBytes extent(tensor.extent.length_bytes);
+  pack_.read(tensor.extent, tensor.name, extent.span(), check_hashes_);
+  bytes_read_ += tensor.extent.length_bytes;
+  return extent;
+}
+
+AlignedBytes Weights::read_floats(const std::string& name) {
+  const PackTensor* tensor = pack_.find(name);
+  K3_CHECK(tensor != nullptr);
+  AlignedBytes extent = read(*tensor);
+  if (tensor->format != Format::kBf16) return extent;
+  const int64_t count = tensor->extent.length_bytes / 2;
+  AlignedBytes wide(count * 4);
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t code = 0;
+    std::memcpy(&code, extent.data() + 2 * i, 2);
+    const float value = decode_bf16(code);
+    std::memcpy(wide.data() + 4 * i, &value, 4);
+  }
+  return wide;
 }
 
 const std::byte* Weights::keep(AlignedBytes extent) {
@@ -174,26 +268,6 @@ const std::byte* Weights::keep(AlignedBytes extent) {
   auto& there = device_storage_.emplace_back(make_vector<std::byte>(*device_, extent.size_bytes()));
   device_->upload(extent.data(), extent.size_bytes(), there.data());
   return there.data();
-}
-
-const float* Weights::vector(const std::string& name) {
-  const PackTensor* tensor = pack_.find(name);
-  K3_CHECK(tensor != nullptr);
-  AlignedBytes extent(tensor->extent.length_bytes);
-  pack_.read(tensor->extent, name, extent.span(), check_hashes_);
-  bytes_read_ += tensor->extent.length_bytes;
-  if (tensor->format == Format::kBf16) {
-    const int64_t count = tensor->extent.length_bytes / 2;
-    AlignedBytes wide(count * 4);
-    for (int64_t i = 0; i < count; ++i) {
-      uint16_t code = 0;
-      std::memcpy(&code, extent.data() + 2 * i, 2);
-      const float value = decode_bf16(code);
-      std::memcpy(wide.data() + 4 * i, &value, 4);
-    }
-    extent = std::move(wide);
-  }
-  return reinterpret_cast<const float*>(keep(std::move(extent)));
 }
 
 }  // namespace k3

@@ -42,6 +42,13 @@ Extent CalibrationWriter::add(std::span<const std::byte> stored) {
   return extent;
 }
 
+void CalibrationWriter::sync() const {
+  if (::ftruncate(file_.descriptor(), end_bytes_) != 0) {
+    throw Error(file_.path(), ": cannot make ", end_bytes_, " bytes long: ", std::strerror(errno));
+  }
+  file_.sync();
+}
+
 void CalibrationWriter::finish(const CalibrationIndex& index, const std::string& final_path) {
   const std::string text = encode_calibration_index(index);
   const auto bytes = std::as_bytes(std::span(text));

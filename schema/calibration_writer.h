@@ -24,7 +24,8 @@ class CalibrationWriter {
   Extent add(std::span<const std::byte> stored);
 
   int64_t end_bytes() const { return end_bytes_; }  // where the next extent will lie
-  void sync() const { file_.sync(); }
+  // Returns when all extents, and the padding that the next one starts behind, are on disk.
+  void sync() const;
 
   // Writes index and frame, brings all to disk and renames the file to `final_path`. `index` must
   // name all extents that were added. Throws Error.

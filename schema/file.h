@@ -29,6 +29,7 @@ class File {
 
   const std::string& path() const { return path_; }
   int64_t size_bytes() const { return size_bytes_; }  // at the time of opening
+  int descriptor() const { return descriptor_; }      // for reads of other kinds; stays the file's
 
   // Fills `dst` from `offset_bytes` on, at any size (also beyond 2 GiB). Safe to call from several
   // threads. Throws Error when the file does not reach that far, or has become shorter since it was

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
+#include <unordered_map>
 
 namespace k3 {
 
@@ -11,14 +13,31 @@ int64_t resident_bytes(const PackTensor& tensor) {
   return 2 * tensor.extent.length_bytes;
 }
 
+int64_t expert_slot_bytes(const ModelConfig& config, const PackBank& bank) {
+  return align_up(resident_bands(config, bank).extent_bytes(), kExtentAlignment);
+}
+
 MemoryNeed memory_need(const PackContent& content) {
   constexpr int64_t kFloat = 4;
   const ModelConfig& config = content.config;
   MemoryNeed need;
-  for (const PackTensor& tensor : content.tensors) need.weights_bytes += resident_bytes(tensor);
+  // A router is held for the experts that may be chosen.
+  std::unordered_map<std::string, int64_t> hot_of_router;
   for (const PackBank& bank : content.banks) {
-    const int64_t expert_bytes = resident_bands(config, bank).extent_bytes();
-    need.all_expert_bytes += std::ssize(bank.experts) * expert_bytes;
+    const std::string gate =
+        "model.layers." + std::to_string(bank.layer) + ".block_sparse_moe.gate.";
+    hot_of_router[gate + "weight"] = std::ssize(hot_experts(bank));
+    hot_of_router[gate + "e_score_correction_bias"] = std::ssize(hot_experts(bank));
+  }
+  for (const PackTensor& tensor : content.tensors) {
+    const auto hot = hot_of_router.find(tensor.name);
+    need.weights_bytes += hot == hot_of_router.end()
+                              ? resident_bytes(tensor)
+                              : resident_bytes(tensor) / config.experts * hot->second;
+  }
+  for (const PackBank& bank : content.banks) {
+    const int64_t expert_bytes = expert_slot_bytes(config, bank);
+    need.all_expert_bytes += std::ssize(hot_experts(bank)) * expert_bytes;
     need.least_expert_bytes =
         std::max(need.least_expert_bytes, config.experts_per_token * expert_bytes);
   }

@@ -14,7 +14,7 @@ namespace k3 {
 struct MemoryNeed {
   int64_t weights_bytes = 0;       // all but the routed experts, as Weights holds them
   int64_t least_expert_bytes = 0;  // the experts that one token asks of one layer
-  int64_t all_expert_bytes = 0;    // of every bank
+  int64_t all_expert_bytes = 0;    // of every bank, without cold ones
   int64_t state_bytes = 0;         // one sequence: KDA states and windows
   int64_t position_bytes = 0;      // and on top for each position: MLA caches
 
@@ -24,6 +24,9 @@ struct MemoryNeed {
 
 // `content` must have passed check_index, its hashes aside.
 MemoryNeed memory_need(const PackContent& content);
+
+// Bytes that an expert of the bank takes in memory: whole pages, as direct reads need them.
+int64_t expert_slot_bytes(const ModelConfig& config, const PackBank& bank);
 
 // Bytes of a tensor in memory: matrices as they lie in the pack, vectors and convolutions widened
 // to float.

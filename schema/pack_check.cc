@@ -109,13 +109,18 @@ void check_bank(const ModelConfig& config, const PackBank& bank, const std::stri
   const auto fail = [&](const auto&... parts) {
     throw Error(path, ": bank of layer ", bank.layer, ": ", parts...);
   };
-  const auto experts = static_cast<int64_t>(bank.experts.size());
+  const auto experts = std::ssize(bank.experts);
+  const auto hot = std::ssize(hot_experts(bank));
   if (bank.source_experts != config.experts) {
     fail("has ", bank.source_experts, " source experts, the config says ", config.experts);
   }
-  if (experts < config.experts_per_token || experts > bank.source_experts) {
-    fail("has ", experts, " experts, expected ", config.experts_per_token, " to ",
-         bank.source_experts);
+  if (hot < config.experts_per_token || experts > bank.source_experts) {
+    fail("has ", hot < config.experts_per_token ? hot : experts, " experts, expected ",
+         config.experts_per_token, " that are not cold, to ", bank.source_experts);
+  }
+  if (std::any_of(bank.experts.begin() + hot, bank.experts.end(),
+                  [](const PackExpert& expert) { return !expert.cold; })) {
+    fail("has experts behind a cold one that are not cold");
   }
   const bool in_bands = bank.layout == Layout::kExpertBands &&
                         (bank.format == Format::kMxfp4 || bank.format == Format::kBf16);

@@ -3,8 +3,10 @@
 // pack.fbs; nobody else names FlatBuffers.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,8 +45,15 @@ struct PackBank {
   int64_t source_experts = 0;  // experts of this layer in the checkpoint
   int32_t fixed_point =
       0;  // F_L of the numeric contract: expert outputs are added as integers of 2^-F_L
-  std::vector<PackExpert> experts;
+  std::vector<PackExpert> experts;  // cold ones last
 };
+
+// The bank's experts that tokens are routed to, whatever is asked for: all but the cold ones.
+inline std::span<const PackExpert> hot_experts(const PackBank& bank) {
+  const auto end = std::find_if(bank.experts.begin(), bank.experts.end(),
+                                [](const PackExpert& expert) { return expert.cold; });
+  return {bank.experts.begin(), end};
+}
 
 // Where the matrices of the bank's experts lie in their extents.
 inline ExpertBands bank_bands(const ModelConfig& config, const PackBank& bank) {

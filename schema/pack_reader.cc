@@ -64,9 +64,13 @@ void PackReader::read(const Extent& extent, std::string_view name, std::span<std
                       bool check_hash) const {
   K3_CHECK(static_cast<int64_t>(dst.size()) == extent.length_bytes);
   file_.read_at(extent.offset_bytes, dst);
-  if (check_hash && xxh3(dst) != extent.xxh3) {
-    throw Error(path(), ": ", name, ": is damaged: its hash does not match its bytes");
-  }
+  if (check_hash) expect_hash(extent, name, dst);
+}
+
+void PackReader::expect_hash(const Extent& extent, std::string_view name,
+                             std::span<const std::byte> bytes) const {
+  if (xxh3(bytes) == extent.xxh3) return;
+  throw Error(path(), ": ", name, ": is damaged: its hash does not match its bytes");
 }
 
 std::vector<std::byte> PackReader::read_compressed(const Extent& extent, std::string_view name,

@@ -27,6 +27,7 @@ class PackReader {
   explicit PackReader(const std::string& path, Tail tail = Tail::kRefuse);
 
   const std::string& path() const { return file_.path(); }
+  const File& file() const { return file_; }
   int64_t file_bytes() const { return frame_.file_bytes; }
   const PackFrame& frame() const { return frame_; }
   const PackIndex& index() const { return index_; }
@@ -46,6 +47,11 @@ class PackReader {
   // Thread-safe.
   void read(const Extent& extent, std::string_view name, std::span<std::byte> dst,
             bool check_hash = true) const;
+
+  // The second half of read(), for who brings the bytes by other means. Throws Error when they are
+  // not those that the pack was written with.
+  void expect_hash(const Extent& extent, std::string_view name,
+                   std::span<const std::byte> bytes) const;
 
   // The decompressed bytes of a side file or report. Throws Error when absent or damaged.
   std::vector<std::byte> side_file(std::string_view name) const;

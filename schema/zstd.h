@@ -1,5 +1,4 @@
-// zstd for side files and reports, text of a few megabytes, and for the sums of a calibration;
-// never for weights.
+// zstd for side files, reports, routing traces and the sums of a calibration: never for weights.
 #pragma once
 
 #include <cstddef>

@@ -24,6 +24,7 @@ FENCES = {
     r"zstd\.h": r"schema/zstd\.cc",
     r"CLI/": r"(compiler|runtime)/command_line\.cc",
     r"curl/": r"compiler/remote_(address|transfer|header)\.(h|cc)",
+    r"liburing\.h": r"runtime/read_queue\.cc",
     r"pcre2\.h": r"runtime/pre_tokenizer\.cc",
     r"hwy/": r"kernels/.*|passes/fixed_product\.cc|tests/(kernels|passes)/.*",
     r"Eigen/": r"passes/water_filling\.cc|tests/bench/.*",

@@ -299,12 +299,16 @@ def list_items(index):
         want = expert_bytes(form, layout, latent, inner)
         source_experts = bank.scalar(3, "q")
         seen = set()
-        for offset, length, digest, source_id, *least, _ in bank.structs(5, "3QI4B"):
+        hot = 0
+        for offset, length, digest, source_id, *least, cold in bank.structs(5, "3QI4B"):
+            require(cold == 1 or cold == 0 and hot == len(seen), f"layer {layer} expert {source_id}: cold is {cold}")
+            hot += 1 - cold
             require(layout != "expert_bands_compact" or max(least) <= 239, f"layer {layer} expert {source_id}: least exponent")
             require(length == want, f"layer {layer} expert {source_id}: has {length} bytes, widths make {want}")
             require(source_id < source_experts and source_id not in seen, f"layer {layer}: expert {source_id}")
             seen.add(source_id)
-            items.append((f"layer {layer} expert {source_id} {form}", offset, length, digest))
+            items.append((f"layer {layer} expert {source_id} {form}{' cold' * cold}", offset, length, digest))
+        require(hot >= config.scalar(23, "q"), f"layer {layer}: routes to {hot} experts")
     for side_file in content.tables(3):
         items.append((f"side file {side_file.string(0)}", *side_file.struct(2, "3Q")))
 

@@ -307,6 +307,44 @@ TEST(RoutedExpertsCpu, HasTheExactBits) {
   }
 }
 
+// Each visit alone with weight 1: its output is the expert's.
+std::vector<double> norms_one_by_one(RoutedExperts routed_experts, const RoutedExpertsShape& shape,
+                                     const Batch& batch) {
+  const auto latent = static_cast<size_t>(shape.place.latent);
+  std::vector<double> norms;
+  for (size_t slot = 0; slot < batch.experts.size(); ++slot) {
+    std::vector<float> u(latent);
+    const float weight = 1;
+    const float* z = batch.z.data() + slot / static_cast<size_t>(batch.k) * latent;
+    routed_experts(shape, std::span(batch.experts).subspan(slot, 1), &weight, 1, z, 1, u.data());
+    double squares = 0;
+    for (const float value : u) squares += static_cast<double>(value) * static_cast<double>(value);
+    norms.push_back(std::sqrt(squares));
+  }
+  return norms;
+}
+
+TEST(RoutedExperts, NormsAreThoseOfTheUnweightedOutputsAndChangeNoBit) {
+  Random random(8);
+  for (const RoutedExperts routed_experts : {reference::routed_experts, cpu::routed_experts}) {
+    for (const Format format : {Format::kMxfp4, Format::kBf16}) {
+      Bank bank(random, format, 96, 288, 5);
+      Batch batch(random, bank, 9, 3);
+      batch.experts[4] = nullptr;
+      const std::vector<float> without = run(routed_experts, bank.shape, batch);
+      const std::vector<double> want = norms_one_by_one(routed_experts, bank.shape, batch);
+      std::vector<float> norms(want.size(), -1.0F);
+      bank.shape.norms = norms.data();
+      EXPECT_TRUE(same_bits(run(routed_experts, bank.shape, batch), without));
+      for (size_t slot = 0; slot < want.size(); ++slot) {
+        EXPECT_NEAR(static_cast<double>(norms[slot]), want[slot], 1e-6 * want[slot]);
+      }
+      EXPECT_EQ(norms[4], 0);
+      EXPECT_GT(norms[5], 0);
+    }
+  }
+}
+
 TEST(RoutedExpertsCpu, HasTheExactBitsForOddWidthsOfBf16) {
   Random random(5);
   const Bank bank(random, Format::kBf16, 37, 259, 3);

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <random>
 
+#include "tests/kernels/bit_equality.h"
 #include "tests/kernels/exact_bits.h"
 
 namespace k3 {
@@ -131,6 +133,42 @@ TEST(Router, AReorderedBankMakesTheSameChoice) {
   for (size_t i = 0; i < 16; ++i)
     EXPECT_EQ(source_ids[static_cast<size_t>(backward.slots[i])], forward.slots[i]);
   expect_same_bits(backward.weights, forward.weights);
+}
+
+// What pruning relies on. Logits are few different values, so that ties are everywhere, also at the
+// edge of the choice.
+TEST(Router, LeavingExpertsOutIsMaskingThemInAnyOrderOfTheRest) {
+  std::mt19937 random(3);
+  constexpr size_t kExperts = 40;
+  for (const int64_t k : {1, 4, 8}) {
+    const RouterRule rule{k, true, 2.5};
+    for (const int64_t kept : {k, k + 1, int64_t{20}, int64_t{40}}) {
+      std::vector<float> logits;
+      std::vector<float> bias;
+      std::vector<int32_t> order(kExperts);
+      for (size_t e = 0; e < kExperts; ++e) {
+        logits.push_back(static_cast<float>(random() % 4) - 2);
+        bias.push_back(static_cast<float>(random() % 2) / 8);
+      }
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random);
+      order.resize(static_cast<size_t>(kept));
+
+      std::vector<float> masked(kExperts, -kInfinity);
+      std::vector<float> kept_logits;
+      std::vector<float> kept_bias;
+      for (const int32_t id : order) {
+        masked[static_cast<size_t>(id)] = bias[static_cast<size_t>(id)];
+        kept_logits.push_back(logits[static_cast<size_t>(id)]);
+        kept_bias.push_back(bias[static_cast<size_t>(id)]);
+      }
+      const Routing want = route_token(rule, logits, masked);
+      Routing got = route_token(rule, kept_logits, kept_bias, order);
+      for (int32_t& slot : got.slots) slot = order[static_cast<size_t>(slot)];
+      EXPECT_EQ(got.slots, want.slots);
+      EXPECT_TRUE(same_bits(got.weights, want.weights));
+    }
+  }
 }
 
 TEST(Router, CpuGivesTheExactBits) {

@@ -73,7 +73,7 @@ TEST(FixedProduct, ReadsTheLeftFactorInAnyOrder) {
 
 TEST(FixedProduct, LeavesOutZerosWithoutChangingAValue) {
   constexpr int64_t kRows = 19;
-  constexpr int64_t kCols = 101;
+  constexpr int64_t kCols = 251;
   constexpr int64_t kDepth = 160;
   const std::vector<float> b = random_weights(kDepth * kCols, 2);
   for (const int64_t every : {1, 2, 7, 50, 100000}) {
@@ -90,10 +90,12 @@ TEST(FixedProduct, LeavesOutZerosWithoutChangingAValue) {
       std::vector<float> got = start;
       add_by_definition(kRows, kCols, kDepth, {a.data(), kDepth}, {b.data(), kCols}, want.data(),
                         kCols);
-      const double count = add_sparse_product(kRows, kCols, kDepth, {a.data(), kDepth},
-                                              {b.data(), kCols}, got.data(), kCols);
+      const ListedFactor listed(kRows, kDepth, {a.data(), kDepth});
+      EXPECT_EQ(listed.empty(), terms == 0);
+      const double count = listed.add_product_with(kCols, {b.data(), kCols}, got.data(), kCols);
       EXPECT_EQ(got, want) << "one in " << every;
-      EXPECT_EQ(count, static_cast<double>(terms * kCols)) << "one in " << every;
+      const int64_t taken = every <= 2 ? kRows * kDepth : terms;
+      EXPECT_EQ(count, static_cast<double>(taken * kCols)) << "one in " << every;
     }
   }
 }

@@ -161,7 +161,7 @@ TEST_P(ForwardPass, MemoryIsWhatTheIndexPredicts) {
   LoadedModel model(options());
   const MemoryNeed need = memory_need(model.pack().index().content);
   EXPECT_EQ(model.weights().resident_bytes(), need.weights_bytes);
-  EXPECT_EQ(model.experts().statistics().bytes_read, need.all_expert_bytes);
+  EXPECT_EQ(std::ssize(model.experts().memory()), need.all_expert_bytes);
   SequenceState state(model.config());
   const auto state_bytes = [&state] {
     size_t floats = 0;

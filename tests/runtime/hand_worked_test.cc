@@ -117,7 +117,7 @@ class HandPack {
     const TempFolder folder;
     const PackReader pack(folder.write("hand.k3pack", bytes_));
     const Weights weights(pack, pack.config(), true);
-    ExpertCache experts(pack, 1, 1 << 20, true);
+    ExpertCache experts(pack, 1, {.budget_bytes = 1 << 20});
     const auto backend = make_backend(backend_name);
     Forward forward(weights, experts, *backend, 8);
     SequenceState state(pack.config());

@@ -12,6 +12,7 @@
 
 #include "runtime/loaded_model.h"
 #include "schema/error.h"
+#include "schema/memory_need.h"
 #include "tests/runtime/packs.h"
 #include "tests/temp_folder.h"
 
@@ -91,7 +92,7 @@ class ExpertBudget : public testing::TestWithParam<const char*> {
   // The model with room for so many experts, and no byte more.
   LoadOptions with_room_for(int64_t experts) const {
     const PackReader pack(path_);
-    const int64_t bytes = pack.index().content.banks[0].experts[0].extent.length_bytes;
+    const int64_t bytes = expert_slot_bytes(pack.config(), pack.index().content.banks[0]);
     return {.pack_path = path_, .expert_cache_gb = static_cast<double>(experts * bytes) / 1e9};
   }
   std::string path_ = pack_path(GetParam());

@@ -206,7 +206,7 @@ TEST(PackReader, RefusesBanksThatDoNotFitTheModel) {
                  [](TinyPack& pack) { the_bank(pack).experts[1].source_id = 2; });
   expect_refused("expert 4 is beyond the 4",
                  [](TinyPack& pack) { the_bank(pack).experts[1].source_id = 4; });
-  expect_refused("has 1 experts, expected 2 to 4",
+  expect_refused("has 1 experts, expected 2 that are not cold, to 4",
                  [](TinyPack& pack) { the_bank(pack).experts.resize(1); });
   expect_refused("source experts",
                  [](TinyPack& pack) { the_bank(pack).source_experts = kTwoTo40; });
