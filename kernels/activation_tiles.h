@@ -58,6 +58,10 @@ struct ActivationTiles {
     return ((chunk / kLanes * pieces() + piece) * 2 + plane) * kTileBytes +
            chunk % kLanes * kChunkBytes;
   }
+  // So a lane, whose chunks are 32 apart, finds all its pieces at fixed distances.
+  K3_HOST_DEVICE static constexpr int64_t step_bytes(Format format) {
+    return pieces_of(format) * 2 * kTileBytes;
+  }
   K3_HOST_DEVICE int64_t sums_offset() const { return steps() * pieces() * 2 * kTileBytes; }
   K3_HOST_DEVICE int64_t vector_bytes() const {
     return sums_offset() + (has_sums() ? steps() * kLanes * 4 : 0);

@@ -15,22 +15,23 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kLanes;
 
-// A small integer as a double by an addition, which is twice to 16 times as fast as a conversion.
-__device__ double double_of_byte(uint32_t word, int i) {
+// A byte of `word`, signed, less `offset`, as a double: an addition, which is faster than a
+// conversion on any card. Its low word counts ones above 2^52 + 2^51.
+__device__ double double_of_byte(uint32_t word, int i, int offset) {
   const auto value = static_cast<int32_t>(static_cast<int8_t>(word >> (8 * i)));
-  constexpr double kShift = 0x1.8p52;  // whose low word counts ones
-  return double_from_words(0x43380000u, static_cast<uint32_t>(value)) -
-         (value < 0 ? kShift + 0x1p32 : kShift);
+  return double_from_words(0x43380000u, static_cast<uint32_t>(value) ^ 0x80000000u) -
+         (0x1.8p52 + 0x1p31 + offset);
 }
 
 // One lane's sum over the chunks of a row of integer weights, multipliers and group scales in it.
 template <Format kFormat>
-__device__ double chunk_sums(const MatrixView& weights, int64_t row, const float* x) {
+__device__ double chunk_sums(const MatrixView& weights, int64_t row, const double* x) {
   const ActivationTiles place{.format = kFormat, .cols = weights.cols};
-  const int64_t chunks = place.chunks();
+  const int chunks = static_cast<int>(place.chunks());
+  const RowReader<kFormat> reader(weights, row);
   double total = 0;
-  for (int64_t chunk = lane_index(); chunk < chunks; chunk += kLanes) {
-    const Chunk<kFormat> read = read_chunk<kFormat>(weights, row, chunk);
+  for (int chunk = lane_index(); chunk < chunks; chunk += kLanes) {
+    const Chunk<kFormat> read = reader.read(chunk);
     ChunkDecoder<kFormat> decoder(read);
     double sum = 0;
 #pragma unroll
@@ -39,9 +40,8 @@ __device__ double chunk_sums(const MatrixView& weights, int64_t row, const float
       const int64_t input = place.piece_input(chunk, piece);
 #pragma unroll
       for (int i = 0; i < kPieceInputs; ++i) {
-        if (input + i >= weights.cols) continue;
-        const double code = double_of_byte(word_of(codes, i / 4), i % 4) - kCodeOffset<kFormat>;
-        sum = std::fma(code, widen(x[input + i]), sum);
+        const double code = double_of_byte(word_of(codes, i / 4), i % 4, kCodeOffset<kFormat>);
+        sum = std::fma(code, x[input + i], sum);
       }
     }
     double scale = read.scale;
@@ -54,16 +54,16 @@ __device__ double chunk_sums(const MatrixView& weights, int64_t row, const float
 }
 
 // The row's product, right in lane 0; all lanes call it.
-__device__ double row_product(const MatrixView& weights, int64_t row, const float* x) {
+__device__ double row_product(const MatrixView& weights, int64_t row, const double* x) {
   const std::byte* codes = weights.codes + row * weights.row_stride_bytes;
   switch (weights.format) {
     case Format::kF32:
       return warp_lane_sum(weights.cols, [=](int64_t c) {
-        return widen(reinterpret_cast<const float*>(codes)[c]) * widen(x[c]);
+        return static_cast<double>(reinterpret_cast<const float*>(codes)[c]) * x[c];
       });
     case Format::kBf16:
       return warp_lane_sum(weights.cols, [=](int64_t c) {
-        return widen(decode_bf16(reinterpret_cast<const uint16_t*>(codes)[c])) * widen(x[c]);
+        return static_cast<double>(decode_bf16(reinterpret_cast<const uint16_t*>(codes)[c])) * x[c];
       });
     case Format::kInt8:
       return add_lanes(chunk_sums<Format::kInt8>(weights, row, x)) *
@@ -80,11 +80,20 @@ __device__ double row_product(const MatrixView& weights, int64_t row, const floa
   return 0;
 }
 
-__global__ void multiply(MatrixView weights, const float* x, int64_t tokens, float* y) {
+__global__ void widen_values(const float* x, int64_t values, int64_t cols, int64_t stride,
+                             double* wide) {
+  const int64_t i = thread_index();
+  if (i >= values) return;
+  const int64_t c = i % stride;
+  wide[i] = c < cols ? widen(x[i / stride * cols + c]) : 0.0;
+}
+
+__global__ void multiply(MatrixView weights, const double* x, int64_t tokens, float* y) {
   const int64_t output = static_cast<int64_t>(blockIdx.x) * kWarps + warp_index();
   if (output >= tokens * weights.rows) return;
   const double product =
-      row_product(weights, output % weights.rows, x + output / weights.rows * weights.cols);
+      row_product(weights, output % weights.rows,
+                  x + output / weights.rows * wide_cols(weights.format, weights.cols));
   if (lane_index() == 0) y[output] = static_cast<float>(product);
 }
 
@@ -96,7 +105,7 @@ __device__ MatrixView view_part(const RoutedExpertsShape& shape, const ExpertWei
 
 __global__ void multiply_gate_and_up(RoutedExpertsShape shape, GluRule rule,
                                      const ExpertWeights* table, const int32_t* slots, int64_t k,
-                                     const float* z, int64_t visits, float* hidden) {
+                                     const double* z, int64_t visits, double* hidden) {
   const int64_t inner = shape.place.inner;
   const int64_t output = static_cast<int64_t>(blockIdx.x) * kWarps + warp_index();
   if (output >= visits * inner) return;
@@ -105,19 +114,20 @@ __global__ void multiply_gate_and_up(RoutedExpertsShape shape, GluRule rule,
   if (slot < 0) return;
   const int64_t band = output % inner / kBandInner;
   const int64_t row = output % inner % kBandInner;
-  const float* x = z + visit / k * shape.place.latent;
+  const double* x = z + visit / k * shape.place.latent;
   const auto gate = static_cast<float>(
       row_product(view_part(shape, table[slot], band, ExpertMatrix::kW1), row, x));
   const auto up = static_cast<float>(
       row_product(view_part(shape, table[slot], band, ExpertMatrix::kW3), row, x));
   if (lane_index() == 0) {
-    hidden[output] = exact_held_activation(shape.activation, exact_glu(rule, gate, up));
+    hidden[output] =
+        static_cast<double>(exact_held_activation(shape.activation, exact_glu(rule, gate, up)));
   }
 }
 
 __global__ void multiply_down(RoutedExpertsShape shape, const ExpertWeights* table,
                               const int32_t* slots, const float* weights, int64_t k,
-                              const float* hidden, int64_t tokens, float* u) {
+                              const double* hidden, int64_t tokens, float* u) {
   const int64_t latent = shape.place.latent;
   const int64_t output = static_cast<int64_t>(blockIdx.x) * kWarps + warp_index();
   if (output >= tokens * latent) return;
@@ -139,15 +149,23 @@ __global__ void multiply_down(RoutedExpertsShape shape, const ExpertWeights* tab
 
 }  // namespace
 
-cudaError_t matmul(const MatrixView& weights, const float* x, int64_t tokens, float* y,
+cudaError_t widen_activations(const float* x, int64_t vectors, int64_t cols, Format format,
+                              double* wide, cudaStream_t stream) {
+  const int64_t stride = wide_cols(format, cols);
+  const int64_t values = vectors * stride;
+  return launch(widen_values, divide_up(values, kThreads), kThreads, stream, x, values, cols,
+                stride, wide);
+}
+
+cudaError_t matmul(const MatrixView& weights, const double* x, int64_t tokens, float* y,
                    cudaStream_t stream) {
   return launch(multiply, divide_up(tokens * weights.rows, kWarps), kThreads, stream, weights, x,
                 tokens, y);
 }
 
 cudaError_t routed_experts(const RoutedExpertsShape& shape, const ExpertWeights* table,
-                           const int32_t* slots, const float* weights, int64_t k, const float* z,
-                           int64_t tokens, float* hidden, float* u, cudaStream_t stream) {
+                           const int32_t* slots, const float* weights, int64_t k, const double* z,
+                           int64_t tokens, double* hidden, float* u, cudaStream_t stream) {
   const int64_t visits = tokens * k;
   const cudaError_t error =
       launch(multiply_gate_and_up, divide_up(visits * shape.place.inner, kWarps), kThreads, stream,

@@ -31,32 +31,39 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t first_vector = blockIdx.x % vector_tiles * kVectors;
   if (first_row >= weights.rows) return;
   const ActivationTiles place{.format = kFormat, .cols = weights.cols};
-  int64_t rows[kRows];  // those beyond the last compute it again
+  const int lane = lane_index();
+  RowReader<kFormat> rows[kRows];  // beyond the last row, the last once more
+#pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    rows[r] = first_row + r < weights.rows ? first_row + r : weights.rows - 1;
+    rows[r] = {weights, first_row + r < weights.rows ? first_row + r : weights.rows - 1};
   }
-  const std::byte* vectors[kVectors];
+  LaneTiles vectors[kVectors];
+#pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int64_t vector = first_vector + v < tokens ? first_vector + v : tokens - 1;
-    vectors[v] = x.tiles + vector * x.stride_bytes;
+    vectors[v] = {place, x.tiles + vector * x.stride_bytes, lane};
   }
 
   LaneSums<kFormat, kRows, kVectors> sums;
-  const int64_t chunks = place.chunks();
+  const int chunks = static_cast<int>(place.chunks());
   Chunk<kFormat> next[kRows] = {};
-  int64_t chunk = lane_index();
-  if (chunk < chunks) {
-    for (int r = 0; r < kRows; ++r) next[r] = read_chunk<kFormat>(weights, rows[r], chunk);
+  if (lane < chunks) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) next[r] = rows[r].read(lane);
   }
-  while (chunk < chunks) {
+  // Twice where there are registers for it, so that `next` becomes `now` without moving.
+  constexpr int kUnrolled = kVectors == 1 && kFormat != Format::kTernary2 ? 2 : 1;
+#pragma unroll kUnrolled
+  for (int step = 0; lane + step * kLanes < chunks; ++step) {
     Chunk<kFormat> now[kRows];
+#pragma unroll
     for (int r = 0; r < kRows; ++r) now[r] = next[r];
-    const int64_t following = chunk + kLanes;
+    const int following = lane + (step + 1) * kLanes;
     if (following < chunks) {  // on its way while this one is added
-      for (int r = 0; r < kRows; ++r) next[r] = read_chunk<kFormat>(weights, rows[r], following);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) next[r] = rows[r].read(following);
     }
-    sums.add(now, vectors, place, chunk);
-    chunk = following;
+    sums.add(now, vectors, step);
   }
   // Lane i makes output i, so that its few operations in double run for all of them at once.
   int64_t own = 0;
@@ -167,20 +174,23 @@ __global__ void __launch_bounds__(kThreads)
   double sums[kVectors][kEach] = {};
   uint32_t not_finite = 0;
 #pragma unroll 4
-  for (int64_t c = lane_index() % kRowThreads * kEach; c < weights.cols; c += kLanes) {
-    const uint4 words = read_once(codes + c * static_cast<int64_t>(sizeof(Weight)));
+  for (int c = lane_index() % kRowThreads * kEach; c < static_cast<int>(weights.cols);
+       c += kLanes) {
+    const uint4 words = read_once(codes + c * static_cast<int>(sizeof(Weight)));
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t word = word_of(words, i);
-      not_finite |= Floats::not_finite(word);
+    for (int e = 0; e < kEach; e += 2) {
+      double pair[2];
 #pragma unroll
-      for (int j = 0; j < Floats::kPerWord; ++j) {
-        const double weight = Floats::scaled(word, j);
-        const int e = i * Floats::kPerWord + j;
+      for (int j = 0; j < 2; ++j) {
+        const uint32_t word = word_of(words, (e + j) / Floats::kPerWord);
+        if ((e + j) % Floats::kPerWord == 0) not_finite |= Floats::not_finite(word);
+        pair[j] = Floats::scaled(word, (e + j) % Floats::kPerWord);
+      }
 #pragma unroll
-        for (int v = 0; v < kVectors; ++v) {
-          sums[v][e] = std::fma(weight, vectors[v][c + e], sums[v][e]);
-        }
+      for (int v = 0; v < kVectors; ++v) {
+        const double2 x_pair = *reinterpret_cast<const double2*>(vectors[v] + c + e);
+        sums[v][e] = std::fma(pair[0], x_pair.x, sums[v][e]);
+        sums[v][e + 1] = std::fma(pair[1], x_pair.y, sums[v][e + 1]);
       }
     }
   }

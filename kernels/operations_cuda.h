@@ -131,13 +131,20 @@ cudaError_t read_bytes(const std::byte* from, int64_t bytes, unsigned* sink, cud
 // the experts: everything that the exact numerics do in integers, another way. The same bits on
 // every GPU, within matmul.h's and routed_experts.h's distance of `reference`.
 namespace audit {
-cudaError_t matmul(const MatrixView& weights, const float* x, int64_t tokens, float* y,
+// Activations as the products here read them: x [vectors, cols] as doubles, with zeros up to
+// wide_cols, where the padding of weights reads.
+K3_HOST_DEVICE inline int64_t wide_cols(Format format, int64_t cols) {
+  return lies_in_blocks160(format) ? align_up(cols, kBlockInputs) : cols;
+}
+cudaError_t widen_activations(const float* x, int64_t vectors, int64_t cols, Format format,
+                              double* wide, cudaStream_t stream);
+cudaError_t matmul(const MatrixView& weights, const double* x, int64_t tokens, float* y,
                    cudaStream_t stream);
-// hidden [tokens * k, inner] is lent. An output adds its terms by ascending j, each weighted
-// after the bands of the expert are added by ascending number.
+// hidden [tokens * k, inner] is lent. An output adds its terms by ascending j, each weighted after
+// the bands of the expert are added by ascending number.
 cudaError_t routed_experts(const RoutedExpertsShape& shape, const ExpertWeights* table,
-                           const int32_t* slots, const float* weights, int64_t k, const float* z,
-                           int64_t tokens, float* hidden, float* u, cudaStream_t stream);
+                           const int32_t* slots, const float* weights, int64_t k, const double* z,
+                           int64_t tokens, double* hidden, float* u, cudaStream_t stream);
 }  // namespace audit
 
 }  // namespace k3::cuda

@@ -2,10 +2,11 @@
 //
 //   1. gate and up: a warp takes two inner values, four rows in one go that share the activations
 //   2. a block a band: the activation, and for mxfp4 its codes
-//   3. down: a warp takes four outputs of one visit; its lanes read 512 bytes in a row, eight of
-//      them each output's columns of one band. The sum of band b goes to lane b of the eight, so
-//      that the two multiplications in double run on all lanes, not on one of eight. What leaves
-//      the warp is an integer, added to the token's sum in any order.
+//   3. down: a warp takes eight outputs of one visit, in two reads of four; a read is 512 bytes in
+//   a
+//      row, of which eight lanes hold an output's columns of one band. The sum of band b goes to
+//      lane b of the eight, so that the two multiplications in double run on all lanes, not on one
+//      of eight. What leaves the warp is an integer, added to the token's sum in any order.
 //   4. the sums as floats
 //
 // Experts of bf16 or f32 (small models) take a warp a row in 1 and 3.
@@ -54,30 +55,34 @@ __global__ void __launch_bounds__(kThreads)
   const MatrixView w3 = view_part(shape, expert, band, ExpertMatrix::kW3);
   const ActivationTiles place{.format = Format::kMxfp4, .cols = shape.place.latent};
   const int64_t token = visit / k;
-  const std::byte* const vectors[1] = {z.tiles + token * z.stride_bytes};
+  const int lane = lane_index();
+  const LaneTiles vectors[1] = {{place, z.tiles + token * z.stride_bytes, lane}};
+  RowReader<Format::kMxfp4> rows[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    rows[r] = {r < kInnerOfWarp ? w1 : w3, row + r % kInnerOfWarp};
+  }
 
   LaneSums<Format::kMxfp4, kRows, 1> sums;
-  const int64_t chunks = place.chunks();
+  const int chunks = static_cast<int>(place.chunks());
 #pragma unroll 2
-  for (int64_t chunk = lane_index(); chunk < chunks; chunk += kLanes) {
+  for (int step = 0; lane + step * kLanes < chunks; ++step) {
     Chunk<Format::kMxfp4> read[kRows];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      read[r] =
-          read_chunk<Format::kMxfp4>(r < kInnerOfWarp ? w1 : w3, row + r % kInnerOfWarp, chunk);
-    }
-    sums.add(read, vectors, place, chunk);
+    for (int r = 0; r < kRows; ++r) read[r] = rows[r].read(lane + step * kLanes);
+    sums.add(read, vectors, step);
   }
   int64_t own = 0;  // lane r turns row r into its output
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const int64_t sum = from_first_lane(add_lanes(sums.sum(r, 0)));
-    own = lane_index() == r ? sum : own;
+    own = lane == r ? sum : own;
   }
-  if (lane_index() >= kRows) return;
-  const int i = lane_index() % kInnerOfWarp;
-  const MatrixView& matrix = lane_index() < kInnerOfWarp ? w1 : w3;
-  float* outputs = lane_index() < kInnerOfWarp ? gate : up;
+  if (lane >= kRows) return;
+  MatrixView matrix = w1;  // of which the scale is all that counts here
+  if (lane >= kInnerOfWarp) matrix.least_exponent = w3.least_exponent;
+  const int i = lane % kInnerOfWarp;
+  float* outputs = lane < kInnerOfWarp ? gate : up;
   outputs[visit * inner + first_inner + i] =
       exact_output(matrix, row + i, static_cast<double>(own), z.steps[token]);
 }
@@ -145,70 +150,99 @@ __device__ void add_to_token(int64_t sum, uint8_t in_range, int64_t output,
 }
 
 constexpr int kChunksOfBand = static_cast<int>(kBandInner / kMxfp4GroupInputs);  // 8
-constexpr int kOutputsOfWarp = kLanes / kChunksOfBand;                           // 4
+constexpr int kReads = 2;
+constexpr int kOutputsOfRead = kLanes / kChunksOfBand;  // 4
+constexpr int kOutputsOfWarp = kReads * kOutputsOfRead;
 
-// The warp's lane has chunk `part` of 8 of its row; returns the row's sum in all 8 lanes.
-__device__ int64_t down_row_sum(const MatrixView& w2, int64_t row, int part,
-                                const std::byte* tiles) {
-  LaneSums<Format::kMxfp4, 1, 1> sums;
-  const ActivationTiles place = hidden_tiles(w2.cols);
-  if (part < place.chunks()) {
-    const Chunk<Format::kMxfp4> read[1] = {read_chunk<Format::kMxfp4>(w2, row, part)};
-    const std::byte* const vectors[1] = {tiles};
-    sums.add(read, vectors, place, part);
-  }
-  auto sum = static_cast<unsigned long long>(sums.sum(0, 0));
+// The sums of one band for the warp's outputs, in all eight lanes of each. The lane has chunk
+// `part` of 8 of its rows, if the band is so wide.
+__device__ void add_band_rows(const RowReader<Format::kMxfp4> (&rows)[kReads], int part,
+                              int64_t width, const std::byte* tiles, int64_t (&of_band)[kReads]) {
+  LaneSums<Format::kMxfp4, kReads, 1> sums;
+  if (part * kMxfp4GroupInputs < width) {
+    Chunk<Format::kMxfp4> read[kReads];
 #pragma unroll
-  for (int stride = kChunksOfBand / 2; stride > 0; stride /= 2) {
-    sum += __shfl_xor_sync(kAllLanes, sum, stride);
+    for (int r = 0; r < kReads; ++r) read[r] = rows[r].read(part);
+    const LaneTiles vectors[1] = {{hidden_tiles(kBandInner), tiles, part}};
+    sums.add(read, vectors, 0);
   }
-  return static_cast<int64_t>(sum);
+#pragma unroll
+  for (int r = 0; r < kReads; ++r) {
+    auto sum = static_cast<unsigned long long>(sums.sum(r, 0));
+#pragma unroll
+    for (int stride = kChunksOfBand / 2; stride > 0; stride /= 2) {
+      sum += __shfl_xor_sync(kAllLanes, sum, stride);
+    }
+    of_band[r] = static_cast<int64_t>(sum);
+  }
 }
 
 __global__ void __launch_bounds__(kThreads)
     multiply_down(RoutedExpertsShape shape, const ExpertWeights* table, const int32_t* slots,
                   const float* weights, int64_t k, ExpertScratch scratch) {
-  const int64_t latent = shape.place.latent;
-  const int64_t bands = shape.place.bands();
-  const int64_t blocks_per_visit = divide_up(latent, kWarps * kOutputsOfWarp);
+  const ExpertBands& place = shape.place;
+  const int64_t bands = place.bands();
+  const int64_t blocks_per_visit = divide_up(place.latent, kWarps * kOutputsOfWarp);
   const int64_t visit = blockIdx.x / blocks_per_visit;
   const int64_t first_row =
       (blockIdx.x % blocks_per_visit * kWarps + warp_index()) * kOutputsOfWarp;
   const int32_t slot = slots[visit];
-  if (slot < 0 || first_row >= latent) return;
+  if (slot < 0 || first_row >= place.latent) return;
   const ExpertWeights expert = table[slot];
   const int part = lane_index() % kChunksOfBand;
   const int64_t row = first_row + lane_index() / kChunksOfBand;  // latent is a multiple of 32
+
+  // Full bands are alike and lie at equal distances; the last may be narrower.
+  const int64_t full_bands = place.inner / kBandInner;
+  const MatrixView first = view_part(shape, expert, 0, ExpertMatrix::kW2);
+  const MatrixView last = view_part(shape, expert, bands - 1, ExpertMatrix::kW2);
+  const int64_t band_stride = place.band_offset(1);
+  const std::byte* tiles =
+      scratch.hidden_tiles + visit * bands * hidden_tiles(kBandInner).vector_bytes();
+  const ActivationStep* steps = scratch.hidden_steps + visit * bands;
   const auto weight = static_cast<double>(weights[visit]);
-  int64_t sum = 0;
-  uint8_t in_range = 1;
-  for (int64_t first = 0; first < bands; first += kChunksOfBand) {
-    int64_t own = 0;  // of band first + part
+  int64_t sums[kReads] = {};
+  uint8_t in_range[kReads] = {1, 1};
+  for (int64_t group = 0; group < bands; group += kChunksOfBand) {
+    int64_t own[kReads] = {};  // of band group + part
 #pragma unroll
     for (int b = 0; b < kChunksOfBand; ++b) {
-      if (first + b >= bands) break;
-      const MatrixView w2 = view_part(shape, expert, first + b, ExpertMatrix::kW2);
-      const std::byte* tiles = scratch.hidden_tiles + (visit * bands + first + b) *
-                                                          hidden_tiles(kBandInner).vector_bytes();
-      const int64_t of_band = down_row_sum(w2, row, part, tiles);
-      own = part == b ? of_band : own;
+      const int64_t band = group + b;
+      if (band >= bands) break;
+      RowReader<Format::kMxfp4> rows[kReads];
+#pragma unroll
+      for (int r = 0; r < kReads; ++r) {
+        const int64_t of_read = row + r * kOutputsOfRead;
+        rows[r] = band < full_bands
+                      ? RowReader<Format::kMxfp4>(first, of_read).moved(band * band_stride)
+                      : RowReader<Format::kMxfp4>(last, of_read);
+      }
+      int64_t of_band[kReads];
+      add_band_rows(rows, part, band < full_bands ? kBandInner : last.cols,
+                    tiles + band * hidden_tiles(kBandInner).vector_bytes(), of_band);
+#pragma unroll
+      for (int r = 0; r < kReads; ++r) own[r] = part == b ? of_band[r] : own[r];
     }
-    if (first + part < bands) {
-      const MatrixView w2 = view_part(shape, expert, first + part, ExpertMatrix::kW2);
-      const double power = exact_term_power(w2, scratch.hidden_steps[visit * bands + first + part],
-                                            shape.fixed_point);
-      exact_add_term(static_cast<double>(own) * weight * power, sum, in_range);
+    if (group + part < bands) {
+      const double power = exact_term_power(first, steps[group + part], shape.fixed_point);
+#pragma unroll
+      for (int r = 0; r < kReads; ++r) {
+        exact_add_term(static_cast<double>(own[r]) * weight * power, sums[r], in_range[r]);
+      }
     }
   }
-  unsigned missing = in_range == 0 ? 1u : 0u;
-  auto total = static_cast<unsigned long long>(sum);
-  for (int stride = kChunksOfBand / 2; stride > 0; stride /= 2) {
-    total += __shfl_xor_sync(kAllLanes, total, stride);
-    missing |= __shfl_xor_sync(kAllLanes, missing, stride);
-  }
-  if (part == 0) {
-    add_to_token(static_cast<int64_t>(total), missing == 0 ? 1 : 0, visit / k * latent + row,
-                 scratch);
+#pragma unroll
+  for (int r = 0; r < kReads; ++r) {
+    unsigned missing = in_range[r] == 0 ? 1u : 0u;
+    auto total = static_cast<unsigned long long>(sums[r]);
+    for (int stride = kChunksOfBand / 2; stride > 0; stride /= 2) {
+      total += __shfl_xor_sync(kAllLanes, total, stride);
+      missing |= __shfl_xor_sync(kAllLanes, missing, stride);
+    }
+    if (part == 0) {
+      add_to_token(static_cast<int64_t>(total), missing == 0 ? 1 : 0,
+                   visit / k * place.latent + row + r * kOutputsOfRead, scratch);
+    }
   }
 }
 

@@ -32,20 +32,61 @@ __device__ inline uint32_t word_of(const uint4& words, int i) {
   return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
 }
 
+// Where one row lies.
 template <Format kFormat>
-__device__ inline Chunk<kFormat> read_chunk(const MatrixView& weights, int64_t row, int64_t chunk) {
-  constexpr int64_t kChunksPerScale =
-      kFormat == Format::kMxfp4
-          ? 1
-          : (kFormat == Format::kInt8 ? kBlockInputs : kTernaryBlockBytes) / kChunkBytes;
-  Chunk<kFormat> read;
-  const int64_t at = row * weights.row_stride_bytes + chunk * kChunkBytes;
-  read.codes = read_once(weights.codes + at);
-  if constexpr (kFormat == Format::kTernary2) read.second = read_once(weights.second_codes + at);
-  const uint8_t scale = weights.scales[row * weights.scales_per_row + chunk / kChunksPerScale];
-  read.scale = kFormat == Format::kMxfp4 ? mxfp4_shift(scale, weights.least_exponent) : int{scale};
-  return read;
-}
+class RowReader {
+ public:
+  RowReader() = default;
+  __device__ RowReader(const MatrixView& weights, int64_t row)
+      : codes_(weights.codes + row * weights.row_stride_bytes),
+        scales_(weights.scales + row * weights.scales_per_row),
+        least_exponent_(weights.least_exponent) {
+    if constexpr (kFormat == Format::kTernary2) {
+      second_ = weights.second_codes + row * weights.row_stride_bytes;
+    }
+  }
+
+  __device__ Chunk<kFormat> read(int chunk) const {
+    constexpr int kBlockBytes = kFormat == Format::kInt8 ? kBlockInputs : kTernaryBlockBytes;
+    constexpr unsigned kChunksPerScale =
+        kFormat == Format::kMxfp4 ? 1u : kBlockBytes / static_cast<unsigned>(kChunkBytes);
+    constexpr int kBytes = static_cast<int>(kChunkBytes);
+    Chunk<kFormat> chunk_read;
+    chunk_read.codes = read_once(codes_ + chunk * kBytes);
+    if constexpr (kFormat == Format::kTernary2) {
+      chunk_read.second = read_once(second_ + chunk * kBytes);
+    }
+    const uint8_t scale = scales_[static_cast<unsigned>(chunk) / kChunksPerScale];
+    chunk_read.scale = kFormat == Format::kMxfp4 ? mxfp4_shift(scale, least_exponent_) : int{scale};
+    return chunk_read;
+  }
+
+  // The same row of another matrix that lies `bytes` behind this one.
+  __device__ RowReader moved(int64_t bytes) const {
+    RowReader reader = *this;
+    reader.codes_ += bytes;
+    reader.scales_ += bytes;
+    return reader;
+  }
+
+ private:
+  const std::byte* codes_ = nullptr;
+  const std::byte* second_ = nullptr;
+  const uint8_t* scales_ = nullptr;
+  int least_exponent_ = 0;
+};
+
+// One lane's activations of one vector, from its first chunk on.
+struct LaneTiles {
+  const std::byte* pieces = nullptr;
+  const int32_t* sums = nullptr;
+
+  LaneTiles() = default;
+  // `tiles` as ActivationTiles says.
+  __device__ LaneTiles(const ActivationTiles& place, const std::byte* tiles, int first_chunk)
+      : pieces(tiles + place.piece_offset(first_chunk, 0, 0)),
+        sums(reinterpret_cast<const int32_t*>(tiles + place.sums_offset()) + first_chunk) {}
+};
 
 // The codes of a chunk, piece after piece, as bytes for dp4a.
 template <Format kFormat>
@@ -119,15 +160,15 @@ inline constexpr int kCodeOffset = kFormat == Format::kTernary    ? 1
 template <Format kFormat, int kRows, int kVectors>
 class LaneSums {
  public:
-  // `vectors` are the tiles of each vector.
-  __device__ void add(const Chunk<kFormat> (&chunks)[kRows],
-                      const std::byte* const (&vectors)[kVectors], const ActivationTiles& place,
-                      int64_t chunk) {
+  // The lane's chunk number `step`, 32 apart.
+  __device__ void add(const Chunk<kFormat> (&chunks)[kRows], const LaneTiles (&vectors)[kVectors],
+                      int step) {
     ChunkDecoder<kFormat> decoders[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) decoders[r] = ChunkDecoder<kFormat>(chunks[r]);
     int32_t high[kRows][kVectors] = {};
     int32_t low[kRows][kVectors] = {};
+    const int offset = step * static_cast<int>(ActivationTiles::step_bytes(kFormat));
 #pragma unroll
     for (int piece = 0; piece < ActivationTiles::pieces_of(kFormat); ++piece) {
       uint4 codes[kRows];
@@ -135,7 +176,7 @@ class LaneSums {
       for (int r = 0; r < kRows; ++r) codes[r] = decoders[r].next_piece();
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
-        const std::byte* at = vectors[v] + place.piece_offset(chunk, piece, 0);
+        const std::byte* at = vectors[v].pieces + offset + piece * 2 * kTileBytes;
         const uint4 high_bytes = *reinterpret_cast<const uint4*>(at);
         const uint4 low_bytes = *reinterpret_cast<const uint4*>(at + kTileBytes);
 #pragma unroll
@@ -145,7 +186,7 @@ class LaneSums {
         }
       }
     }
-    add_scaled(chunks, vectors, place, chunk, high, low);
+    add_scaled(chunks, vectors, step, high, low);
   }
 
   __device__ int64_t sum(int row, int vector) const {
@@ -162,16 +203,14 @@ class LaneSums {
   }
 
   __device__ void add_scaled(const Chunk<kFormat> (&chunks)[kRows],
-                             const std::byte* const (&vectors)[kVectors],
-                             const ActivationTiles& place, int64_t chunk,
+                             const LaneTiles (&vectors)[kVectors], int step,
                              const int32_t (&high)[kRows][kVectors],
                              const int32_t (&low)[kRows][kVectors]) {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       int32_t excess = 0;
       if constexpr (kCodeOffset<kFormat> != 0) {
-        const auto* sums = reinterpret_cast<const int32_t*>(vectors[v] + place.sums_offset());
-        excess = kCodeOffset<kFormat> * sums[chunk];
+        excess = kCodeOffset<kFormat> * vectors[v].sums[step * kLanes];
       }
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {

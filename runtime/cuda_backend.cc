@@ -160,6 +160,7 @@ class CudaBackend final : public Backend {
   }
   void forget_prepared();
   cuda::PreparedVectors prepare(Format format, const float* x, int64_t tokens, int64_t cols);
+  double* wide(Format format, const float* x, int64_t tokens, int64_t cols);
   void start_pass(const Pass& pass);
   void run_experts(const RoutedExpertsShape& shape, const ExpertWeights* table,
                    const int32_t* slots, const float* weights, int64_t k, const float* z,
@@ -255,6 +256,12 @@ cuda::PreparedVectors CudaBackend::prepare(Format format, const float* x, int64_
   auto* steps = room<ActivationStep>(kept.steps, tokens);
   launched(cuda::quantize(format, x, tokens, cols, tiles, kept.stride_bytes, steps, stream_.get()));
   return kept.view();
+}
+
+double* CudaBackend::wide(Format format, const float* x, int64_t tokens, int64_t cols) {
+  auto* values = room<double>(rooms_.parts[7], tokens * cuda::audit::wide_cols(format, cols));
+  launched(cuda::audit::widen_activations(x, tokens, cols, format, values, stream_.get()));
+  return values;
 }
 
 void CudaBackend::start_pass(const Pass& pass) {
@@ -370,9 +377,10 @@ void CudaBackend::run_experts(const RoutedExpertsShape& shape, const ExpertWeigh
   const int64_t visits = tokens * k;
   auto& parts = rooms_.parts;
   if (options_.audits) {
-    auto* hidden = room<float>(parts[0], visits * place.inner);
-    launched(cuda::audit::routed_experts(shape, table, slots, weights, k, z, tokens, hidden, u,
-                                         stream_.get()));
+    auto* hidden = room<double>(parts[0], visits * place.inner);
+    launched(cuda::audit::routed_experts(shape, table, slots, weights, k,
+                                         wide(place.format, z, tokens, place.latent), tokens,
+                                         hidden, u, stream_.get()));
   } else {
     const int64_t bands = visits * place.bands();
     const cuda::ExpertScratch scratch{
@@ -451,7 +459,8 @@ void CudaBackend::embed(const MatrixView& table, std::span<const int32_t> ids, f
 
 void CudaBackend::matmul(const MatrixView& weights, const float* x, int64_t tokens, float* y) {
   if (options_.audits && reads_codes(weights.format)) {
-    launched(cuda::audit::matmul(weights, x, tokens, y, stream_.get()));
+    launched(cuda::audit::matmul(weights, wide(weights.format, x, tokens, weights.cols), tokens, y,
+                                 stream_.get()));
   } else {
     launched(cuda::matmul(weights, prepare(weights.format, x, tokens, weights.cols), tokens, y,
                           stream_.get()));

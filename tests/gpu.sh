@@ -19,6 +19,7 @@ else
   command -v nvidia-smi > /dev/null || { echo "gpu.sh: no nvidia-smi: this machine has no NVIDIA driver" >&2; exit 1; }
   architectures=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)
 fi
+mkdir -p "$(dirname "$build")"
 cmake -S "$root/tests/gpu" -B "$build" -G Ninja -DK3_GPU_ARCHITECTURES="$architectures" > "$build.log" 2>&1 ||
   { cat "$build.log" >&2; exit 1; }
 cmake --build "$build" >> "$build.log" 2>&1 || { cat "$build.log" >&2; exit 1; }

@@ -6,6 +6,7 @@
 #include "tests/gpu/time_kernels.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -206,8 +207,11 @@ void time_format(Table& table, Format format, Shape shape, int64_t cache_bytes) 
   }
   if (!reads_codes(format)) return;
 
+  DeviceArray<double> wide(static_cast<size_t>(cuda::audit::wide_cols(format, shape.cols)));
+  check_cuda(
+      cuda::audit::widen_activations(x.data(), 1, shape.cols, format, wide.data(), the_stream()));
   const double audit_seconds = seconds_each(matrices, [&](int64_t i) {
-    check_cuda(cuda::audit::matmul(matrices.view(i), x.data(), 1, y.data(), the_stream()));
+    check_cuda(cuda::audit::matmul(matrices.view(i), wide.data(), 1, y.data(), the_stream()));
   });
   table.row("  in double (--numerics fp64)", shape, 1, audit_seconds, bytes, weights, read, peak);
   table.print("  double / integer: %.2f times the time\n", audit_seconds / integers_seconds);

@@ -57,6 +57,21 @@ TEST(ActivationTiles, PiecesAreTheInputsOfAChunksBytes) {
   }
 }
 
+TEST(ActivationTiles, ALanesPiecesLieAtFixedDistances) {
+  for (const Format format : kFormats) {
+    const ActivationTiles place{.format = format, .cols = 7168};
+    for (int64_t step = 0; step < 3; ++step) {
+      for (int64_t piece = 0; piece < place.pieces(); ++piece) {
+        for (const int plane : {0, 1}) {
+          EXPECT_EQ(place.piece_offset(32 * step + 7, piece, plane),
+                    16 * 7 + step * ActivationTiles::step_bytes(format) +
+                        (2 * piece + plane) * kTileBytes);
+        }
+      }
+    }
+  }
+}
+
 TEST(ActivationTiles, LanesOfAWarpReadOneRangeOf512Bytes) {
   for (const Format format : kFormats) {
     const ActivationTiles place{.format = format, .cols = 7168};

@@ -260,10 +260,10 @@ void expect_mla_bits(Random& random, const MlaShape& shape, Format format, int64
   DeviceArray<std::byte> scratch(
       static_cast<size_t>(tokens * cuda::mla_scratch_bytes(shape, room)));
   DeviceArray<float> o(want.size());
-  ASSERT_EQ(
-      cuda::mla_attention(shape, q_there.data(), kv_b_there.view(), cache_there.data(),
-                          first_there.data(), 0, room, tokens, scratch.data(), o.data(), the_stream()),
-      cudaSuccess);
+  ASSERT_EQ(cuda::mla_attention(shape, q_there.data(), kv_b_there.view(), cache_there.data(),
+                                first_there.data(), 0, room, tokens, scratch.data(), o.data(),
+                                the_stream()),
+            cudaSuccess);
   EXPECT_TRUE(same_bits(o.values(), want)) << first << " + " << tokens;
 }
 

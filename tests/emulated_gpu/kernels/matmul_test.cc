@@ -171,7 +171,11 @@ TEST(AuditMatmul, IsTheProductInDouble) {
       const std::vector<float> x = random_activations(random, 7, cols);
       DeviceArray<float> values(x);
       DeviceArray<float> y(static_cast<size_t>(7 * 5));
-      EXPECT_EQ(cuda::audit::matmul(weights.view(), values.data(), 7, y.data(), the_stream()),
+      DeviceArray<double> wide(static_cast<size_t>(7 * cuda::audit::wide_cols(format, cols)));
+      EXPECT_EQ(
+          cuda::audit::widen_activations(values.data(), 7, cols, format, wide.data(), the_stream()),
+          cudaSuccess);
+      EXPECT_EQ(cuda::audit::matmul(weights.view(), wide.data(), 7, y.data(), the_stream()),
                 cudaSuccess);
       const std::vector<float> got = y.values();
       std::vector<float> want(got.size());

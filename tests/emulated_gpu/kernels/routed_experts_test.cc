@@ -169,8 +169,8 @@ TEST(AuditRoutedExperts, IsTheProductInDouble) {
     DeviceArray<ExpertWeights> table(bank.table);
     DeviceArray<int32_t> slots(batch.slots);
     DeviceArray<float> weights(batch.weights);
-    DeviceArray<float> z(batch.z);
-    DeviceArray<float> hidden(visits * 320);
+    DeviceArray<double> z(std::vector<double>(batch.z.begin(), batch.z.end()));
+    DeviceArray<double> hidden(visits * 320);
     DeviceArray<float> u(batch.z.size());
     ASSERT_EQ(cuda::audit::routed_experts(bank.shape, table.data(), slots.data(), weights.data(),
                                           Batch::kEach, z.data(), Batch::kTokens, hidden.data(),
