@@ -302,8 +302,8 @@ Action setup_trace_stats(CLI::App& app) {
   app.add_option("TRACE", request->traces, "Routing traces of one model, .k3trace files")
       ->required();
   app.add_option("--heldout", request->held_out,
-                 "Test what the most used experts cover on this trace instead of on the later half "
-                 "of the documents. May be given several times")
+                 "Test what the most used experts cover on this trace instead of on every other "
+                 "document. May be given several times")
       ->expected(1)
       ->take_all()
       ->type_name("TRACE");

@@ -40,7 +40,7 @@ void print_texts(dom::element from, const std::string& experts, std::ostream& ou
   dom::array texts;
   if (from.at_pointer("/texts").get(texts) != simdjson::SUCCESS) return;
   for (const dom::element text : texts) {
-    out << "  " << std::left << std::setw(12) << experts << std::setw(18)
+    out << "  " << std::left << std::setw(13) << experts << std::setw(18)
         << text_at(text, "/text").substr(0, 17) << std::right << std::setw(11)
         << decimals(number_at(text, "/perplexity"), 3) << std::setw(27) << interval(text)
         << std::setw(9) << decimals(number_at(text, "/kl_p99"), 3) << std::setw(10)
@@ -69,7 +69,8 @@ void print_receipt(const PackReceipt& receipt, std::ostream& out) {
   if (const auto kept = number_at(root, "/experts_kept")) {
     out << ", " << grouped(static_cast<int64_t>(*kept)) << " experts";
   }
-  out << "\n  experts     text               perplexity          KL [95 %], nats  KL p99  flipped %"
+  out << "\n  experts      text               perplexity          KL [95 %], nats  KL p99  flipped "
+         "%"
          "  missing %  present %\n";
   print_texts(root, "this pack", out);
   dom::array beside;

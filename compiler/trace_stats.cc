@@ -139,22 +139,23 @@ std::vector<double> mean_load_curve(const Counts& counts) {
 void measure_coverage(const RoutingTable& table, const RoutingTable* held_out, TraceStats& stats) {
   const auto documents = static_cast<uint32_t>(table.documents.size());
   const int64_t tokens = std::ssize(table.tokens);
+  // Every other document, so that each domain is on both sides.
   const bool by_document = documents > 1;
-  const auto is_early = [&](const RoutedToken& token, int64_t number) {
-    return by_document ? token.document < documents / 2 : number < tokens / 2;
+  const auto is_inside = [&](const RoutedToken& token, int64_t number) {
+    return by_document ? token.document % 2 == 0 : number < tokens / 2;
   };
-  const auto is_late = [&](const RoutedToken& token, int64_t number) {
-    return !is_early(token, number);
+  const auto is_outside = [&](const RoutedToken& token, int64_t number) {
+    return !is_inside(token, number);
   };
   const auto every = [](const RoutedToken&, int64_t) { return true; };
   stats.split = held_out != nullptr ? "chosen on all tokens, tested on the held-out traces"
-                : by_document ? "chosen on the first half of the documents, tested on the other"
-                              : "chosen on the first half of the tokens, tested on the other";
-  const TokenFilter chooses = held_out != nullptr ? TokenFilter(every) : TokenFilter(is_early);
+                : by_document       ? "chosen on every other document, tested on the rest"
+                                    : "chosen on the first half of the tokens, tested on the other";
+  const TokenFilter chooses = held_out != nullptr ? TokenFilter(every) : TokenFilter(is_inside);
   const auto ranks = rank_all(count_choices(table, chooses));
   const RankCounts inside = count_ranks(table, ranks, chooses);
   const RankCounts outside = held_out != nullptr ? count_ranks(*held_out, ranks, every)
-                                                 : count_ranks(table, ranks, is_late);
+                                                 : count_ranks(table, ranks, is_outside);
   for (const int64_t top : list_tops(table.header.experts, table.k())) {
     stats.coverage.push_back(
         {top, inside.covered(top), outside.covered(top), outside.all_kept(top)});

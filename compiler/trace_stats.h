@@ -53,7 +53,7 @@ struct TraceStats {
   std::vector<double> load_curve;       // by rank within a layer: mean share of choices
 };
 
-// `held_out` may be null; then the later half of the documents is held out, or of the tokens if
+// `held_out` may be null; then every other document is held out, or the later half of the tokens if
 // there is one document. Both tables are of one model (K3_CHECK).
 TraceStats measure_routing(const RoutingTable& table, const RoutingTable* held_out);
 

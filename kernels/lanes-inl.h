@@ -50,14 +50,16 @@ using V32 = hn::Vec<D32>;
 using V64 = hn::Vec<D64>;
 constexpr size_t kBytes = hn::MaxLanes(D8());  // of a vector: 16, 32 or 64
 
-// Codes are read once and in order, but too slowly for the processor to look far ahead by itself:
-// each line asks for the one that comes this much later.
-constexpr int64_t kPrefetchBytes = 2048;
+// Weights are read once and in order, but too slowly for the processor to look far ahead by itself:
+// each line asks for the one that comes this much later. Into the second-level cache, from where
+// the processor does look ahead; the first level is full of activations.
+constexpr int64_t kPrefetchBytes = 16384;
 
-HWY_INLINE void prefetch_ahead(const uint8_t* codes) {
+HWY_INLINE void prefetch_ahead(const uint8_t* weights) {
   // As a number, for it may lie behind the end of an array.
-  hwy::Prefetch(reinterpret_cast<const uint8_t*>(reinterpret_cast<uintptr_t>(codes) +
-                                                 static_cast<uintptr_t>(kPrefetchBytes)));
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(weights) +
+                                                   static_cast<uintptr_t>(kPrefetchBytes)),
+                     0, 2);
 }
 
 // sum + the products of a and b, added in pairs: which pairs is the target's choice, but they come

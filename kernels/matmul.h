@@ -137,23 +137,37 @@ K3_HOST_DEVICE inline double exact_row_sum(const MatrixView& weights, int64_t ro
   return 0.0;
 }
 
-// y from a row's sum: the scales, multiplied in double in the order written, then one rounding to
-// float (IEEE: it may overflow to infinity or underflow).
-K3_HOST_DEVICE inline float exact_output(const MatrixView& weights, int64_t row, double row_sum,
-                                         ActivationStep step) {
+// The power of two that every output of a vector is multiplied with: its step, and what one unit of
+// mxfp4's sums counts. NaN when the vector is not finite.
+K3_HOST_DEVICE inline double exact_output_power(const MatrixView& weights, ActivationStep step) {
   switch (weights.format) {
     case Format::kF32:
     case Format::kBf16:
-      return static_cast<float>(row_sum);
+      return 1.0;
     case Format::kInt8:
     case Format::kTernary:
     case Format::kTernary2:
-      return static_cast<float>(row_sum * static_cast<double>(weights.row_scales[row]) *
-                                step_power(step, 0));
+      return step_power(step, 0);
     case Format::kMxfp4:  // 127 is E8M0's bias, 1 the doubling of the codes
-      return static_cast<float>(row_sum * step_power(step, weights.least_exponent - 1 - 127));
+      return step_power(step, weights.least_exponent - 1 - 127);
   }
-  return 0.0F;
+  return 1.0;
+}
+
+// y from a row's sum and its vector's power: the scales, multiplied in double in the order written,
+// then one rounding to float (IEEE: it may overflow to infinity or underflow).
+K3_HOST_DEVICE inline float exact_scaled_output(const MatrixView& weights, int64_t row,
+                                                double row_sum, double power) {
+  if (weights.format == Format::kF32 || weights.format == Format::kBf16) {
+    return static_cast<float>(row_sum);
+  }
+  if (weights.format == Format::kMxfp4) return static_cast<float>(row_sum * power);
+  return static_cast<float>(row_sum * static_cast<double>(weights.row_scales[row]) * power);
+}
+
+K3_HOST_DEVICE inline float exact_output(const MatrixView& weights, int64_t row, double row_sum,
+                                         ActivationStep step) {
+  return exact_scaled_output(weights, row, row_sum, exact_output_power(weights, step));
 }
 
 }  // namespace k3

@@ -30,10 +30,10 @@ void multiply_block(const MatrixView& weights, int64_t row_begin, int64_t row_en
     row_sums(weights, row_begin, row_end,
              vectors.subspan(static_cast<size_t>(t), static_cast<size_t>(tile)), sums.data());
     for (int64_t i = 0; i < tile; ++i) {
-      const ActivationStep step = vectors[static_cast<size_t>(t + i)]->step;
+      const double power = exact_output_power(weights, vectors[static_cast<size_t>(t + i)]->step);
       for (int64_t r = 0; r < rows; ++r) {
-        y[(t + i) * weights.rows + row_begin + r] =
-            exact_output(weights, row_begin + r, sums[static_cast<size_t>(i * rows + r)], step);
+        y[(t + i) * weights.rows + row_begin + r] = exact_scaled_output(
+            weights, row_begin + r, sums[static_cast<size_t>(i * rows + r)], power);
       }
     }
   }

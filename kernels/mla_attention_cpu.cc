@@ -85,9 +85,10 @@ K3_FLATTEN double softmax_positions(int64_t positions, float* scores) {
                             [scores](int64_t s) { return static_cast<double>(scores[s]); });
 }
 
-#if HWY_TARGET == HWY_SCALAR
+// Arrays of registers need a vector size known when compiling.
+#if HWY_TARGET == HWY_SCALAR || HWY_HAVE_SCALABLE
 
-void add_block_context(const BlockContext& block, int64_t latent, double* totals) {
+K3_FLATTEN void add_block_context(const BlockContext& block, int64_t latent, double* totals) {
   for (int64_t h = 0; h < block.heads; ++h) {
     const float* probabilities = block.probabilities + h * block.probabilities_stride;
     for (int64_t i = 0; i < latent; ++i) {

@@ -34,8 +34,6 @@ constexpr int64_t kChunkInputs = 2 * static_cast<int64_t>(kBytes);
 constexpr int64_t kChunkGroups = kChunkInputs / kMxfp4GroupInputs;
 constexpr int64_t kPairInputs = 2 * kChunkInputs;
 constexpr int64_t kPairGroups = 2 * kChunkGroups;
-constexpr int64_t kSegmentInputs = 2560;  // whose shifts are computed together
-static_assert(kSegmentInputs % kPairInputs == 0);
 constexpr int kCodeScaleBits = K3_HAS_AVX512 ? 0 : 8;
 
 // Codes that an arranged vector takes.
@@ -150,64 +148,59 @@ HWY_INLINE V64 fold_groups(V32 first, V32 second) {
   return hn::MulEven(sum, hn::Set(d32, 1));
 }
 
-// Adds the pairs [0, pairs) of codes to totals, for vectors that begin at x[t] + offset.
+// The shifts of a pair's groups, mxfp4_shift of kPairGroups scales, each in its 64-bit lane.
+HWY_INLINE V64 load_shifts(const Mxfp4Tables& tables, const uint8_t* scales, VU8 least_exponent) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, scales, static_cast<size_t>(kPairGroups));
+  const VU8 bytes = hn::BitCast(DU8(), hn::Set(hn::RebindToUnsigned<D64>(), bits));
+  const VU8 shifts = hn::Min(hn::SaturatedSub(bytes, least_exponent), hn::Set(DU8(), 31));
+  return hn::BitCast(D64(), hn::TableLookupBytesOr0(hn::BitCast(D8(), shifts), tables.spread));
+}
+
+// Adds a pair of chunks to totals, for vectors that begin at x[t] + offset.
 template <size_t kTile>
-HWY_INLINE void add_mxfp4_pairs(const Mxfp4Tables& tables, const uint8_t* packed,
-                                const uint8_t* shifts, int64_t pairs, const int16_t* const* x,
-                                int64_t offset, V64* totals) {
-  for (int64_t p = 0; p < pairs; ++p) {
-    const uint8_t* codes = packed + p * static_cast<int64_t>(2 * kBytes);
-    for (size_t line = 0; line < 2 * kBytes; line += 64) prefetch_ahead(codes + line);
-    V16 first[kPlanes];
-    V16 second[kPlanes];
-    decode_chunk(tables, codes, first);
-    decode_chunk(tables, codes + kBytes, second);
-    const V8 pair_shifts =
-        hn::LoadDup128(D8(), reinterpret_cast<const int8_t*>(shifts + p * kPairGroups));
-    const V64 shift = hn::BitCast(D64(), hn::TableLookupBytesOr0(pair_shifts, tables.spread));
-    for (size_t t = 0; t < kTile; ++t) {
-      const int16_t* at = x[t] + offset + p * kPairInputs;
-      const V64 sums =
-          fold_groups(multiply_chunk(first, at), multiply_chunk(second, at + kChunkInputs));
-      totals[t] = hn::Add(totals[t], hn::Shl(sums, shift));
-    }
+HWY_INLINE void add_mxfp4_pair(const Mxfp4Tables& tables, const uint8_t* codes,
+                               const uint8_t* scales, VU8 least_exponent, const int16_t* const* x,
+                               int64_t offset, V64* totals) {
+  V16 first[kPlanes];
+  V16 second[kPlanes];
+  decode_chunk(tables, codes, first);
+  decode_chunk(tables, codes + kBytes, second);
+  const V64 shift = load_shifts(tables, scales, least_exponent);
+  for (size_t t = 0; t < kTile; ++t) {
+    const int16_t* at = x[t] + offset;
+    const V64 sums =
+        fold_groups(multiply_chunk(first, at), multiply_chunk(second, at + kChunkInputs));
+    totals[t] = hn::Add(totals[t], hn::Shl(sums, shift));
   }
 }
 
 // Adds the inputs [begin, end) of one row to totals, for kTile arranged vectors. `begin` is a
-// multiple of kSegmentInputs.
+// multiple of kPairInputs.
 template <size_t kTile>
 void add_mxfp4_row(const MatrixView& weights, int64_t row, int64_t begin, int64_t end,
                    const int16_t* const* x, int64_t* totals) {
   const Mxfp4Tables tables = load_mxfp4_tables();
+  const VU8 least = hn::Set(DU8(), static_cast<uint8_t>(weights.least_exponent));
   const auto* codes =
-      reinterpret_cast<const uint8_t*>(weights.codes + row * weights.row_stride_bytes);
-  const uint8_t* scales = weights.scales + row * weights.scales_per_row;
-  constexpr int64_t kSegmentGroups = kSegmentInputs / kMxfp4GroupInputs;
-  alignas(16) uint8_t shifts[kSegmentGroups + 16];
+      reinterpret_cast<const uint8_t*>(weights.codes + row * weights.row_stride_bytes) + begin / 2;
+  const uint8_t* scales = weights.scales + row * weights.scales_per_row + begin / kMxfp4GroupInputs;
   V64 sums[kTile];
   for (size_t t = 0; t < kTile; ++t) sums[t] = hn::Zero(D64());
-  for (; begin < end; begin += kSegmentInputs) {
-    const int64_t inputs = end - begin < kSegmentInputs ? end - begin : kSegmentInputs;
-    const uint8_t* segment_scales = scales + begin / kMxfp4GroupInputs;
-    hwy::Prefetch(segment_scales + 256);
-    for (int64_t g = 0; g < inputs / kMxfp4GroupInputs; ++g) {
-      shifts[g] = static_cast<uint8_t>(mxfp4_shift(segment_scales[g], weights.least_exponent));
-    }
-    const int64_t pairs = inputs / kPairInputs;
-    add_mxfp4_pairs<kTile>(tables, codes + begin / 2, shifts, pairs, x, begin, sums);
-    const int64_t done = pairs * kPairInputs;
-    if (done == inputs) continue;
-    // The end of the row, in a pair of its own: codes behind it belong to somebody else.
-    alignas(64) uint8_t rest[2 * kBytes] = {};
-    std::memcpy(rest, codes + (begin + done) / 2, static_cast<size_t>((inputs - done) / 2));
-    for (int64_t g = inputs / kMxfp4GroupInputs; g < (done + kPairInputs) / kMxfp4GroupInputs;
-         ++g) {
-      shifts[g] = 0;
-    }
-    add_mxfp4_pairs<kTile>(tables, rest, shifts + done / kMxfp4GroupInputs, 1, x, begin + done,
-                           sums);
+  for (; begin + kPairInputs <= end; begin += kPairInputs) {
+    for (size_t line = 0; line < 2 * kBytes; line += 64) prefetch_ahead(codes + line);
+    add_mxfp4_pair<kTile>(tables, codes, scales, least, x, begin, sums);
+    codes += 2 * kBytes;
+    scales += kPairGroups;
   }
+  if (begin < end) {  // in memory of their own: what lies behind them belongs to somebody else
+    alignas(64) uint8_t last_codes[2 * kBytes] = {};
+    uint8_t last_scales[kPairGroups] = {};
+    std::memcpy(last_codes, codes, static_cast<size_t>((end - begin) / 2));
+    std::memcpy(last_scales, scales, static_cast<size_t>((end - begin) / kMxfp4GroupInputs));
+    add_mxfp4_pair<kTile>(tables, last_codes, last_scales, least, x, begin, sums);
+  }
+  hwy::Prefetch(scales + 256);
   for (size_t t = 0; t < kTile; ++t) {  // unsigned, for a damaged pack's sums may wrap
     totals[t] = static_cast<int64_t>(static_cast<uint64_t>(totals[t]) +
                                      static_cast<uint64_t>(sum_of_lanes(sums[t])));

@@ -10,9 +10,13 @@
 
 namespace k3 {
 
+// Loops that cost less, in nanoseconds or so, run inline: they would gain little, and lose a time
+// slice where a thread that took a range has to give up its processor to another program.
+inline constexpr int64_t kLeastSharedCost = int64_t{1} << 15;
+
 // How a loop of `count` rows is cut: rows of a range. `cost_each` is what a row costs, in
-// nanoseconds or so. A range costs about 4 microseconds or more, so that a small operation runs
-// inline, and each thread gets up to eight, so that one that comes late takes fewer.
+// nanoseconds or so. A range costs about 4 microseconds or more, and each thread gets up to eight,
+// so that one that comes late takes fewer.
 inline int64_t range_rows(int64_t threads, int64_t count, int64_t cost_each) {
   constexpr int64_t kRangeCost = int64_t{1} << 12;
   constexpr int64_t kRangesPerThread = 8;
@@ -25,8 +29,9 @@ inline int64_t range_rows(int64_t threads, int64_t count, int64_t cost_each) {
 // it. The bodies write disjoint outputs: how ranges are cut changes no bits.
 template <class Body>
 void parallel_ranges(int64_t count, int64_t cost_each, const Body& body) {
-  if (count <= range_rows(1, 1, cost_each)) {  // without asking how many threads there are
-    if (count > 0) body(int64_t{0}, count);
+  if (count <= 0) return;
+  if (count * cost_each < kLeastSharedCost) {
+    body(int64_t{0}, count);
     return;
   }
   const int64_t threads = team_threads();
@@ -50,6 +55,11 @@ struct Phase {
 // Ranges are taken in order, so whoever waits does so for ranges that other threads are running.
 template <class First, class Second>
 void parallel_phases(const Phase<First>& first, const Phase<Second>& second) {
+  if (first.count * first.cost_each + second.count * second.cost_each < kLeastSharedCost) {
+    if (first.count > 0) first.body(int64_t{0}, first.count);
+    if (second.count > 0) second.body(int64_t{0}, second.count);
+    return;
+  }
   const int64_t threads = team_threads();
   const int64_t first_rows = range_rows(threads, first.count, first.cost_each);
   const int64_t second_rows = range_rows(threads, second.count, second.cost_each);

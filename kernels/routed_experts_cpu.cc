@@ -24,7 +24,7 @@ namespace k3::cpu {
 namespace {
 
 constexpr int64_t kTileVisits = 8;
-constexpr int64_t kBlockOutputs = 64;  // a block's codes of one band of w2: 8 KiB of mxfp4
+constexpr int64_t kBlockOutputs = 128;  // a block's codes of one band of w2: 16 KiB of mxfp4
 
 // A batch on its way through the experts. Slot t * k + j is token t's j-th choice.
 struct Batch {
@@ -70,11 +70,13 @@ void compute_hidden_band(Batch& batch, const ExpertVisits& group, int64_t band) 
         row_sums(w1, 0, width, z, gate_sums.data());
         row_sums(w3, 0, width, z, up_sums.data());
         for (size_t v = 0; v < slots.size(); ++v) {
+          const double gate_power = exact_output_power(w1, z[v]->step);
+          const double up_power = exact_output_power(w3, z[v]->step);
           for (size_t i = 0; i < static_cast<size_t>(width); ++i) {
             const size_t sum = v * static_cast<size_t>(width) + i;
             const auto row = static_cast<int64_t>(i);
-            gate[i] = exact_output(w1, row, gate_sums[sum], z[v]->step);
-            up[i] = exact_output(w3, row, up_sums[sum], z[v]->step);
+            gate[i] = exact_scaled_output(w1, row, gate_sums[sum], gate_power);
+            up[i] = exact_scaled_output(w3, row, up_sums[sum], up_power);
           }
           float* h = batch.hidden.empty() ? gate.data() : batch.hidden_at(slots[v], band);
           glu(glu_rule(shape), gate.data(), up.data(), width, h);

@@ -72,7 +72,10 @@ void sum_rows(const MatrixView& weights, int64_t row_begin, int64_t row_end,
 
 #else
 
-constexpr int64_t kFloatRows = kDoubles == 8 ? 2 : 1;  // as many as registers hold
+// Float rows taken together against kTile vectors: they share loads of activations, as many as
+// registers have room for.
+template <size_t kTile>
+constexpr int64_t kFloatRows = kDoubles == 8 ? 4 / static_cast<int64_t>(kTile) : 1;
 
 ActivationStep quantize_vector(const float* x, int64_t n, int16_t* codes) {
   const hn::ScalableTag<float> df;
@@ -158,7 +161,7 @@ void arrange_values(Format format, const float* x, int64_t cols, std::byte* arra
 // before the next stretch.
 constexpr int64_t kBlockRows = 16;
 constexpr int64_t kStretchInputs = 10240;  // a common multiple of every format's steps
-static_assert(kStretchInputs % (4 * kSegmentInputs) == 0 &&
+static_assert(kStretchInputs % (4 * kPairInputs) == 0 &&
               kStretchInputs / 4 % (2 * kBlockInputs) == 0);
 
 // Adds the inputs [begin, end) of kRows rows to totals[row * kTile + t].
@@ -233,9 +236,10 @@ void sum_float_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
   for (int64_t begin = 0; begin < whole; begin += kInputs) {
     const int64_t end = begin + kInputs < whole ? begin + kInputs : whole;
     int64_t r = 0;
-    for (; r + kFloatRows <= rows; r += kFloatRows) {
-      add_float_rows<Weights, kFloatRows, kTile>(first + r * row_bytes, row_bytes, begin, end,
-                                                 doubles, lanes + r * static_cast<int64_t>(kTile));
+    for (; r + kFloatRows<kTile> <= rows; r += kFloatRows<kTile>) {
+      add_float_rows<Weights, kFloatRows<kTile>, kTile>(first + r * row_bytes, row_bytes, begin,
+                                                        end, doubles,
+                                                        lanes + r * static_cast<int64_t>(kTile));
     }
     for (; r < rows; ++r) {
       add_float_rows<Weights, 1, kTile>(first + r * row_bytes, row_bytes, begin, end, doubles,

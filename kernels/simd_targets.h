@@ -3,15 +3,15 @@
 //
 // These files hold plain loops over the shared exact_ functions. Highway compiles each file once
 // per target and picks one at run time; the compiler vectorises the loops and turns std::fma into
-// an instruction. AVX-512, AVX2 and NEON are worth a copy each. The SSE targets have no fused
+// an instruction. AVX-512, AVX2, NEON and SVE are worth a copy each. The SSE targets have no fused
 // multiply-add and gain nothing over the portable copy, which calls libm's fma and serves every
-// other machine; the newer AVX-512 and SVE targets gain too little for their compile time. Bits are
-// equal on all of them: nothing is contracted or reassociated, so a vector lane computes what the
-// scalar loop does.
+// other machine; the newer AVX-512 and SVE2 targets gain too little for their compile time. Bits
+// are equal on all of them: nothing is contracted or reassociated, so a vector lane computes what
+// the scalar loop does.
 #pragma once
 
 #define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 
 // Marks a loop function of such a file: every call below it is inlined, so that the exact_
 // functions, compiled for the baseline elsewhere, are compiled here for the target at hand. Call no

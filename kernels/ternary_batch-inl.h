@@ -65,10 +65,10 @@ HWY_INLINE void decode_step(const uint8_t* first, const uint8_t* second, uint8_t
   // The upper half of a vector is the second block, or the same line's next inputs.
   constexpr int64_t kUpper = kStepBlocks == 2 ? kBlockInputs : kHalf;
   for (int64_t begin = 0; begin < kLineBytes; begin += static_cast<int64_t>(kBytes)) {
-    Lines lines;
-    lines.load(first + begin, second + begin);
+    V8 first_left = load_fractions(first + begin);
+    V8 second_left = load_fractions(second + begin);
     for (int64_t line = 0; line < kTritsPerByte; ++line) {
-      const VU8 digits = lines.next();
+      const VU8 digits = Lines::next(first_left, second_left);
       int16_t* to = values + line * kTernaryBlockBytes + begin;
       hn::StoreU(scaled(hn::LowerHalf(half, digits), multiplier), d16, to);
       hn::StoreU(scaled(hn::UpperHalf(half, digits), second_multiplier), d16, to + kUpper);

@@ -80,64 +80,47 @@ inline void arrange_for_ternary(const int16_t* codes, int64_t cols, uint8_t offs
 
 // The fractions of a vector of bytes, shifted by -128 into the signed bytes that most targets
 // compare; tripling keeps the shift, for 3 * 128 = 128 modulo 256.
-class TritBytes {
- public:
-  HWY_INLINE void load(const uint8_t* bytes) {
-    rest_ = hn::BitCast(D8(), hn::Xor(hn::LoadU(DU8(), bytes), hn::Set(DU8(), 0x80)));
-  }
+HWY_INLINE V8 load_fractions(const uint8_t* bytes) {
+  return hn::BitCast(D8(), hn::Xor(hn::LoadU(DU8(), bytes), hn::Set(DU8(), 0x80)));
+}
 
+// Takes the top digits off. Where a comparison gives -1 they are negative, which the end of a sum
+// of digits puts right: see to_digits.
+HWY_INLINE V8 take_digits(V8& fractions) {
+  const auto at_least_one = hn::Gt(fractions, hn::Set(D8(), -43));
+  const auto two = hn::Gt(fractions, hn::Set(D8(), 42));
 #if K3_HAS_AVX512
-  static VU8 digits(V8 digits) {
-    return hn::BitCast(DU8(), digits);
-  }
-  HWY_INLINE V8 next() {
-    const auto at_least_one = hn::Gt(rest_, hn::Set(D8(), -43));
-    const auto two = hn::Gt(rest_, hn::Set(D8(), 42));
-    const V8 one = hn::IfThenElseZero(at_least_one, hn::Set(D8(), 1));
-    return triple(hn::IfThenElse(two, hn::Set(D8(), 2), one));
-  }
-#else  // a comparison gives -1
-  static VU8 digits(V8 digits) {
-    return hn::BitCast(DU8(), hn::Abs(digits));
-  }
-  HWY_INLINE V8 next() {
-    const V8 at_least_one = hn::VecFromMask(D8(), hn::Gt(rest_, hn::Set(D8(), -43)));
-    const V8 two = hn::VecFromMask(D8(), hn::Gt(rest_, hn::Set(D8(), 42)));
-    return triple(hn::Add(at_least_one, two));
-  }
+  const V8 digits =
+      hn::IfThenElse(two, hn::Set(D8(), 2), hn::IfThenElseZero(at_least_one, hn::Set(D8(), 1)));
+#else
+  const V8 digits = hn::Add(hn::VecFromMask(D8(), at_least_one), hn::VecFromMask(D8(), two));
 #endif
+  fractions = hn::Add(fractions, hn::Add(fractions, fractions));
+  return digits;
+}
 
- private:
-  HWY_INLINE V8 triple(V8 digits) {
-    rest_ = hn::Add(rest_, hn::Add(rest_, rest_));
-    return digits;
-  }
+HWY_INLINE VU8 to_digits(V8 taken) {
+#if K3_HAS_AVX512
+  return hn::BitCast(DU8(), taken);
+#else
+  return hn::BitCast(DU8(), hn::Abs(taken));
+#endif
+}
 
-  V8 rest_;
-};
-
+// The next digits of a vector of bytes and of its second plane, for formats that have one.
 struct TernaryLines {
   static constexpr int kPlanes = 1;
   static constexpr uint8_t kOffset = 1;  // of a digit over its code
-  TritBytes trits;
-
-  HWY_INLINE void load(const uint8_t* first, const uint8_t* /*second*/) { trits.load(first); }
-  HWY_INLINE VU8 next() { return TritBytes::digits(trits.next()); }
+  static HWY_INLINE VU8 next(V8& first, V8& /*second*/) { return to_digits(take_digits(first)); }
 };
 
 struct Ternary2Lines {
   static constexpr int kPlanes = 2;
   static constexpr uint8_t kOffset = 4;
-  TritBytes first;
-  TritBytes second;
-
-  HWY_INLINE void load(const uint8_t* first_bytes, const uint8_t* second_bytes) {
-    first.load(first_bytes);
-    second.load(second_bytes);
-  }
-  HWY_INLINE VU8 next() {
-    const V8 upper = first.next();
-    return TritBytes::digits(hn::Add(hn::Add(upper, hn::Add(upper, upper)), second.next()));
+  static HWY_INLINE VU8 next(V8& first, V8& second) {
+    const V8 upper = take_digits(first);
+    const V8 lower = take_digits(second);
+    return to_digits(hn::Add(hn::Add(upper, hn::Add(upper, upper)), lower));
   }
 };
 
@@ -155,11 +138,15 @@ HWY_INLINE void add_ternary_step(const uint8_t* const* first, const uint8_t* con
     low_sums[i] = hn::LoadU(D16(), starts + kLineBytes / 2);
   }
   for (int64_t begin = 0; begin < kLineBytes; begin += static_cast<int64_t>(kBytes)) {
-    Lines lines[kRows];
-    for (size_t r = 0; r < kRows; ++r) lines[r].load(first[r] + begin, second[r] + begin);
+    V8 first_left[kRows];
+    V8 second_left[kRows];
+    for (size_t r = 0; r < kRows; ++r) {
+      first_left[r] = load_fractions(first[r] + begin);
+      second_left[r] = load_fractions(second[r] + begin);
+    }
     for (int64_t line = 0; line < kTritsPerByte; ++line) {
       VU8 digits[kRows];
-      for (size_t r = 0; r < kRows; ++r) digits[r] = lines[r].next();
+      for (size_t r = 0; r < kRows; ++r) digits[r] = Lines::next(first_left[r], second_left[r]);
       for (size_t t = 0; t < kTile; ++t) {
         const int8_t* at = x[t] + offset + line * 2 * kLineBytes + begin;
         const V8 upper = hn::LoadU(D8(), at);

@@ -46,9 +46,11 @@ struct Pass {
   std::span<const int32_t> ids;
   int64_t first_position = 0;
   int64_t position_room = 0;  // positions that the caches have room for
-  // The next pass of as many tokens would make the same calls with the same pointers, and the host
-  // does nothing in between.
-  bool is_repeatable = false;
+  // Not null: another pass of as many tokens and the same two, addresses of the sequence's state
+  // and of the logits where the backend works, makes the same calls with the same pointers unless
+  // memory was handed out or released in between, and the host does nothing within it.
+  const float* repeatable_state = nullptr;
+  const float* repeatable_logits = nullptr;
 };
 
 class Backend {

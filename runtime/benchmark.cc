@@ -47,19 +47,26 @@ int usual_reads_in_flight(const ExpertCache& experts) {
 BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Backend& backend,
                               const LoadOptions& load, const BenchmarkOptions& options) {
   const ModelConfig& config = weights.config();
-  std::vector<int32_t> prompt;
-  for (int64_t i = 0; i < options.prompt_tokens; ++i) {
-    prompt.push_back(static_cast<int32_t>(uniform_at(0, static_cast<uint64_t>(i)) *
-                                          static_cast<double>(config.vocab_size)));
-  }
+  // Drawn and not what the model would say, which with made weights goes round in circles, through
+  // the same experts.
+  const auto drawn_ids = [&](int round) {
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < options.prompt_tokens + options.new_tokens; ++i) {
+      const double drawn = uniform_at(static_cast<uint64_t>(round + 1), static_cast<uint64_t>(i));
+      ids.push_back(static_cast<int32_t>(drawn * static_cast<double>(config.vocab_size)));
+    }
+    return ids;
+  };
   TimedBackend timed(backend);
-  Forward forward(weights, experts, timed, load.chunk_tokens, load.prefetch_experts);
+  Forward forward(weights, experts, timed, load.chunk_tokens, prefetched_experts(load, config));
   BenchmarkResult result;
   std::vector<double> prefill_rates;
   std::vector<double> decode_rates;
   std::vector<double> expert_read_rates;
   OperationCosts prefill_costs;
-  const auto run_round = [&](Forward& through) -> std::pair<double, double> {
+  const auto run_round = [&](Forward& through, int round) -> std::pair<double, double> {
+    const std::vector<int32_t> ids = drawn_ids(round);
+    const auto prompt = std::span(ids).first(static_cast<size_t>(options.prompt_tokens));
     SequenceState state(config);
     timed.reset();
     const double prefill = seconds_of([&] {
@@ -73,8 +80,7 @@ BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Back
     timed.reset();
     experts.reset_statistics();
     const double decode = seconds_of([&] {
-      for (int64_t i = 0; i < options.new_tokens; ++i) {
-        const int32_t id = most_likely(state.last_logits);
+      for (const int32_t& id : std::span(ids).subspan(prompt.size())) {
         through.run({&id, 1}, state);
       }
     });
@@ -84,14 +90,14 @@ BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Back
   // pass apart: the rates are of another run, without it.
   std::optional<Forward> untimed;
   if (!backend.works_on_host()) {
-    untimed.emplace(weights, experts, backend, load.chunk_tokens, load.prefetch_experts);
+    untimed.emplace(weights, experts, backend, load.chunk_tokens, prefetched_experts(load, config));
   }
   for (int round = -1; round < options.rounds; ++round) {
-    const auto [prefill, decode] = run_round(forward);
+    const auto [prefill, decode] = run_round(forward, round);
     const OperationCosts timed_prefill = prefill_costs;
     const OperationCosts timed_decode = timed.costs();
     const auto [prefill_alone, decode_alone] =
-        untimed ? run_round(*untimed) : std::pair{prefill, decode};
+        untimed ? run_round(*untimed, round) : std::pair{prefill, decode};
     if (round < 0) continue;  // warming up
     prefill_rates.push_back(static_cast<double>(options.prompt_tokens) / prefill_alone);
     decode_rates.push_back(static_cast<double>(options.new_tokens) / decode_alone);

@@ -38,8 +38,8 @@ struct BenchmarkResult {
   Rate expert_read_bandwidth;
 };
 
-// Runs rounds of prefill and greedy decode on ids drawn from a fixed sequence, after one round of
-// warming up.
+// Runs rounds of prefill and decode, one token after the other, on ids drawn from a fixed sequence,
+// others in each round, after one round of warming up.
 BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Backend& backend,
                               const LoadOptions& load, const BenchmarkOptions& options);
 

@@ -77,13 +77,13 @@ CLI::Option* add_load_flags(CLI::App& app, LoadOptions& load) {
   app.add_option("--expert-cache-policy", load.expert_cache_policy,
                  "Which expert makes room when not all fit: the one used longest ago, of all or of "
                  "its layer, or the one used least of late; changes speed, not results (default "
-                 "lru)")
+                 "lfu-decayed)")
       ->transform(choice_of(kEvictionPolicyNames))
       ->type_name("POLICY");
   app.add_option("--prefetch", load.prefetch_experts,
-                 "Experts of each next layer to read before its router has chosen, where not all "
-                 "fit; changes speed, not results")
-      ->capture_default_str()
+                 "Experts of each next layer to read before its router has chosen, while the disk "
+                 "has nothing else to do; changes speed, not results (default as many as a token "
+                 "chooses)")
       ->type_name("N");
   app.add_option("--expert-reads", load.expert_reads,
                  "How experts are read that do not all fit: direct, past the page cache where the "
@@ -212,6 +212,11 @@ std::function<void()> add_bench(CLI::App& app) {
   app.add_option("--only", kernels->benchmark.only,
                  "With --kernels: those whose operation and format contain this text")
       ->needs(flag);
+  app.add_option("--cols", kernels->benchmark.cols,
+                 "With --kernels: inputs of the matrices, a multiple of 32")
+      ->capture_default_str()
+      ->check(CLI::Range(32, 1 << 20))
+      ->needs(flag);
   pack->excludes(flag);
   app.add_option("--prompt-tokens", options->benchmark.prompt_tokens, "Tokens of the prefill")
       ->capture_default_str();
@@ -222,6 +227,9 @@ std::function<void()> add_bench(CLI::App& app) {
   app.add_flag("--json", options->json, "Write the result as JSON");
   return [options, kernels, is_kernels] {
     if (*is_kernels) {
+      if (kernels->benchmark.cols % 32 != 0) {
+        throw Error("--cols is ", kernels->benchmark.cols, ", expected a multiple of 32");
+      }
       kernels->backend = options->load.backend;
       kernels->json = options->json;
       bench_kernels(*kernels, std::cout);

@@ -57,6 +57,22 @@ struct Prepared {
   }
 };
 
+// What makes two passes of one token the same launches.
+struct RepeatablePass {
+  RepeatablePass() = default;
+  RepeatablePass(const Pass& pass, int64_t changes)
+      : state(pass.repeatable_state),
+        logits(pass.repeatable_logits),
+        position_room(pass.position_room),
+        memory_changes(changes) {}
+  friend bool operator==(const RepeatablePass&, const RepeatablePass&) = default;
+
+  const float* state = nullptr;
+  const float* logits = nullptr;
+  int64_t position_room = 0;
+  int64_t memory_changes = -1;
+};
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(CudaDevice device, const CudaOptions& options)
@@ -186,13 +202,10 @@ class CudaBackend final : public Backend {
   DeviceBytes fault_;
   PinnedBytes fault_on_host_;
 
-  // The captured one.
   CudaGraph graph_;
   int64_t memory_changes_ = 0;  // so far
-  int64_t graph_changes_ = -1;  // when graph_ was captured
-  int64_t ready_changes_ = -1;  // after the last pass that could be repeated
-  int64_t graph_room_ = 0;      // the position_room of that pass
-  int64_t ready_room_ = 0;
+  RepeatablePass captured_;     // in graph_
+  RepeatablePass ready_;        // the last one that could have been
 };
 
 // The best of five reads of a buffer that no second-level cache holds.
@@ -288,24 +301,19 @@ std::optional<NotFinite> CudaBackend::run_pass(const Pass& pass,
   } const end{in_pass_};
 
   // Experts that the host has to bring cannot be part of a graph.
-  const bool may_repeat = pass.is_repeatable && all_experts_ != nullptr;
-  const bool is_captured =
-      may_repeat && graph_changes_ == memory_changes_ && graph_room_ == pass.position_room;
-  const bool is_ready =
-      may_repeat && ready_changes_ == memory_changes_ && ready_room_ == pass.position_room;
-  if (is_captured || is_ready) {
+  const bool may_repeat = pass.repeatable_state != nullptr && all_experts_ != nullptr;
+  const auto pass_now = [&] { return RepeatablePass{pass, memory_changes_}; };
+  const bool is_captured = may_repeat && captured_ == pass_now();
+  if (is_captured || (may_repeat && ready_ == pass_now())) {
     if (!is_captured) {
+      captured_ = {};
       graph_.capture(stream_.get(), operations);
-      graph_changes_ = memory_changes_;
-      graph_room_ = pass.position_room;
+      captured_ = pass_now();
     }
     graph_.launch(stream_.get());
   } else {
     operations();
-    if (may_repeat) {
-      ready_changes_ = memory_changes_;
-      ready_room_ = pass.position_room;
-    }
+    if (may_repeat) ready_ = pass_now();
   }
   forget_prepared();
   return read_fault();
@@ -358,15 +366,18 @@ int64_t CudaBackend::take_experts(const PackReader& pack, const ModelConfig& con
     ++memory_changes_;
     return std::min(host_bytes, least + config.experts_per_token * kSlotPadding);  // never asked
   }
-  const int64_t slots = budget / (largest + kSlotPadding);
+  const int64_t slot_bytes = largest + kSlotPadding;
+  int64_t slots = budget / slot_bytes;
+  // Where the memory is the host's, a slot is a second copy of what the host's cache holds.
+  const bool is_shared = device_.is_integrated;
+  if (is_shared && !options_.expert_bytes) slots = std::min(slots, 2 * config.experts_per_token);
   if (slots < config.experts_per_token) {
     throw Error("the GPU's memory for experts is ", budget, " bytes, one layer's ",
-                config.experts_per_token, " experts need ",
-                config.experts_per_token * (largest + kSlotPadding));
+                config.experts_per_token, " experts need ", config.experts_per_token * slot_bytes);
   }
   expert_slots_ = std::make_unique<CudaExpertSlots>(slots, largest);
   ++memory_changes_;
-  return host_bytes;
+  return is_shared ? std::max<int64_t>(0, host_bytes - slots * slot_bytes) : host_bytes;
 }
 
 // Visits of all tokens, with everything on the device.

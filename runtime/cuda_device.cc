@@ -34,10 +34,12 @@ CudaDevice open_cuda_device() {
                     .minor = properties.minor,
                     .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem),
                     .is_integrated = properties.integrated != 0};
-  if (cuda::check_kernel_image() != cudaSuccess) {
-    throw Error("the GPU is ", device.describe(), ", this build has kernels for ",
-                K3_CUDA_ARCHITECTURES);
+  const cudaError_t image = cuda::check_kernel_image();
+  if (image == cudaErrorNoKernelImageForDevice || image == cudaErrorInvalidDeviceFunction) {
+    throw Error("the GPU is ", device.describe(), ", expected one of ", K3_CUDA_ARCHITECTURES,
+                ", for which this build has kernels");
   }
+  check_cuda(image, "to load this program's kernels");
   return device;
 }
 

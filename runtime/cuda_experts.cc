@@ -60,14 +60,14 @@ int64_t AllCudaExperts::needed_bytes(const PackReader& pack, const ModelConfig& 
                                      bool with_cold) {
   int64_t bytes = 0;
   for (const PackBank* bank : banks_of(pack, config)) {
-    bytes +=
-        std::ssize(bank->experts) * (slot_bytes_of(config, *bank) + int64_t{sizeof(ExpertWeights)});
+    bytes += std::ssize(experts_of(*bank, with_cold)) *
+             (slot_bytes_of(config, *bank) + int64_t{sizeof(ExpertWeights)});
   }
   return bytes;
 }
 
-AllCudaExperts::AllCudaExperts(const PackReader& pack, const ModelConfig& config, bool check_hashes,
-                               cudaStream_t stream) {
+AllCudaExperts::AllCudaExperts(const PackReader& pack, const ModelConfig& config, bool with_cold,
+                               bool check_hashes, cudaStream_t stream) {
   const std::vector<const PackBank*> banks = banks_of(pack, config);
   int64_t extent_bytes = 0;
   for (const PackBank* bank : banks) {

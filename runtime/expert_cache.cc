@@ -143,7 +143,7 @@ int64_t ExpertCache::read_into_slot(int64_t bank, int64_t expert, ExpertReader::
   const PackExpert& source = from.experts[static_cast<size_t>(expert)];
   states_[static_cast<size_t>(slot)] = {.weights = {.extent = slots_.at(slot),
                                                     .least_exponent = source.least_exponent,
-                                                    .name = bank << 32 | expert},
+                                                    .name = from.layer << 32 | expert},
                                         .bank = bank,
                                         .extent_bytes = source.extent.length_bytes};
   statistics_.bytes_read += source.extent.length_bytes;

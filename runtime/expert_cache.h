@@ -26,7 +26,7 @@ namespace k3 {
 
 struct ExpertCacheOptions {
   int64_t budget_bytes = 0;
-  EvictionPolicy policy = EvictionPolicy::kLru;
+  EvictionPolicy policy = EvictionPolicy::kLfuDecayed;
   ReadPath reads = ReadPath::kDirect;  // of a cache that does not hold all
   bool check_hashes = true;
   bool with_cold = false;  // experts of the cold section may be asked for too

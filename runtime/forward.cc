@@ -144,19 +144,22 @@ void Forward::run(std::span<const int32_t> ids, SequenceState& state, float* log
   const float* computed = logits_room(logits_of);
   int64_t position_room = positions;
   bool drops = false;
+  const float* state_place = nullptr;
   for (int64_t layer = 0; layer < std::ssize(state.layers); ++layer) {
     LayerState& of_layer = state.layers[static_cast<size_t>(layer)];
-    places_of_layer(layer, positions, of_layer);
-    if (!(of_layer.resident == nullptr)) {
+    const LayerPlaces places = places_of_layer(layer, positions, of_layer);
+    if (layer == 0) state_place = places.kda != nullptr ? places.kda : places.cache;
+    if (of_layer.resident != nullptr) {
       position_room = std::max(position_room, of_layer.resident->position_room());
     }
     drops = drops || !weights_.layers[static_cast<size_t>(layer)].moe.drops.empty();
   }
-  const Pass pass{
-      .ids = ids,
-      .first_position = state.positions(),
-      .position_room = position_room,
-      .is_repeatable = tokens == 1 && logits == nullptr && observer == nullptr && !drops};
+  const bool is_repeatable = tokens == 1 && logits == nullptr && observer == nullptr && !drops;
+  const Pass pass{.ids = ids,
+                  .first_position = state.positions(),
+                  .position_room = position_room,
+                  .repeatable_state = is_repeatable ? state_place : nullptr,
+                  .repeatable_logits = computed};
   check_found(backend_.run_pass(pass, [&] { run_steps(ids, state, logits_of, observer); }));
 
   state.last_logits.resize(static_cast<size_t>(config_.vocab_size));
@@ -211,8 +214,9 @@ void Forward::run_layer(int64_t layer, int64_t tokens, ResidualStream& stream,
   check_found(backend_.run_pass(
       pass, [&] { run_layer(layer, tokens, places, first_position, state_places, observer); }));
   give_back(places, tokens, stream);
-  if (!(state.resident == nullptr))
+  if (state.resident != nullptr) {
     state.resident.bring_home(positions, config_.cache_width(), state);
+  }
 }
 
 const float* Forward::finish(int64_t tokens, ResidualStream& stream, ForwardObserver* observer) {

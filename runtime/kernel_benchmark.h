@@ -24,7 +24,8 @@ struct KernelRate {
 };
 
 struct KernelBenchmarkOptions {
-  std::string only;  // operations whose name and format contain this; empty: all
+  std::string only;     // operations whose name and format contain this; empty: all
+  int64_t cols = 7168;  // inputs of the matrices, a multiple of 32; K3's hidden size
 };
 
 struct KernelBenchmark {

@@ -56,7 +56,7 @@ int64_t LayerMajorModel::layer_bytes(int64_t layer, int64_t longest_sequence,
   }
   if (const PackBank* bank = pack_.bank(layer)) {
     const int64_t experts = all_experts ? std::ssize(bank->experts) : config().experts_per_token;
-    bytes += experts * resident_bands(config(), *bank).extent_bytes();
+    bytes += experts * expert_slot_bytes(config(), *bank);
   }
   constexpr int64_t kFloat = 4;
   if (config().layers[static_cast<size_t>(layer)].attention == AttentionKind::kKda) {
@@ -117,8 +117,7 @@ void LayerMajorModel::run_layer(int64_t layer, const CaptureText& text, InputRec
                                 int64_t memory_bytes, CaptureCost& cost) {
   const PackBank* bank = pack_.bank(layer);
   const int64_t least_experts =
-      bank == nullptr ? 0
-                      : config().experts_per_token * resident_bands(config(), *bank).extent_bytes();
+      bank == nullptr ? 0 : config().experts_per_token * expert_slot_bytes(config(), *bank);
   const int64_t expert_bytes =
       memory_bytes - layer_bytes(layer, text.longest_sequence(), false) + least_experts;
   timed_read(

@@ -31,8 +31,8 @@ const LoadOptions& checked(const LoadOptions& options) {
   if (options.chunk_tokens < 1 || options.chunk_tokens > 4096) {
     throw Error("--chunk-tokens is ", options.chunk_tokens, ", expected 1 to 4096");
   }
-  if (options.prefetch_experts < 0) {
-    throw Error("--prefetch is ", options.prefetch_experts, ", expected 0 or more");
+  if (options.prefetch_experts.value_or(0) < 0) {
+    throw Error("--prefetch is ", *options.prefetch_experts, ", expected 0 or more");
   }
   return options;
 }
@@ -96,6 +96,10 @@ Tokenizer load_tokenizer(const PackReader& pack) {
                    pack.side_file("tokenizer_config.json"), pack.config().vocab_size);
 }
 
+int64_t prefetched_experts(const LoadOptions& options, const ModelConfig& config) {
+  return options.prefetch_experts.value_or(config.experts_per_token);
+}
+
 LoadedModel::LoadedModel(const LoadOptions& options) : LoadedModel(options, nullptr) {}
 
 LoadedModel::LoadedModel(const LoadOptions& options, std::unique_ptr<Backend> backend)
@@ -108,7 +112,8 @@ LoadedModel::LoadedModel(const LoadOptions& options, std::unique_ptr<Backend> ba
                options.missing, backend_.get()),
       experts_(pack_, std::ssize(config_.layers),
                cache_options(options, pack_, config_, *backend_)),
-      forward_(weights_, experts_, *backend_, options.chunk_tokens, options.prefetch_experts) {
+      forward_(weights_, experts_, *backend_, options.chunk_tokens,
+               prefetched_experts(options, config_)) {
   if (!options.verify || !experts_.all_resident()) return;
   const auto faults = pack_.verify({}, PackReader::Scope::kAroundWeights);
   if (!faults.empty()) throw Error(faults.front());

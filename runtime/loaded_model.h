@@ -23,9 +23,9 @@ struct LoadOptions {
   std::string numerics = "exact";
   int64_t chunk_tokens = 64;                   // most tokens that pass the layers together
   std::optional<double> expert_cache_gb = {};  // empty: what memory allows
-  EvictionPolicy expert_cache_policy = EvictionPolicy::kLru;
-  ReadPath expert_reads = ReadPath::kDirect;  // of experts that do not stay in memory
-  int64_t prefetch_experts = 0;               // of each next layer, guessed
+  EvictionPolicy expert_cache_policy = EvictionPolicy::kLfuDecayed;
+  ReadPath expert_reads = ReadPath::kDirect;     // of experts that do not stay in memory
+  std::optional<int64_t> prefetch_experts = {};  // of each next layer; empty: as many as it chooses
   std::optional<int64_t> layers = {};  // run the first so many only: another model; empty: all
   std::string prune_plan_path = {};    // a plan that says which experts are missing; empty: none
   MissingRule missing = MissingRule::kNextBest;
@@ -34,6 +34,9 @@ struct LoadOptions {
 
 // Throws Error when a side file is missing or malformed.
 Tokenizer load_tokenizer(const PackReader& pack);
+
+// How many experts of each next layer are guessed under these options.
+int64_t prefetched_experts(const LoadOptions& options, const ModelConfig& config);
 
 class LoadedModel {
  public:

@@ -1,13 +1,14 @@
 #include "runtime/memory_bandwidth.h"
 
-#include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <vector>
+#include <cstring>
+
+#include "kernels/thread_team.h"
+#include "schema/aligned_bytes.h"
 
 namespace k3 {
 namespace {
@@ -33,17 +34,26 @@ int64_t last_level_cache_bytes() {
 }
 
 double measure_read_bandwidth(int rounds) {
-  std::vector<uint64_t> buffer(static_cast<size_t>(8 * last_level_cache_bytes()) / 8, 1);
-  const auto threads = static_cast<size_t>(tbb::this_task_arena::max_concurrency());
-  const size_t part = buffer.size() / threads;
+  AlignedBytes buffer(8 * last_level_cache_bytes());
+  std::memset(buffer.data(), 1, buffer.span().size());
+  const auto* words = reinterpret_cast<const uint64_t*>(buffer.data());
+  const int64_t threads = team_threads();
+  const int64_t part = buffer.size_bytes() / 8 / threads;
   std::atomic<uint64_t> sink{0};  // keeps the sums alive
   double best = 0;
   for (int round = 0; round < rounds; ++round) {
     const auto start = std::chrono::steady_clock::now();
-    tbb::parallel_for(
-        size_t{0}, threads,
-        [&](size_t thread) { sink += sum_words(buffer.data() + thread * part, part); },
-        tbb::static_partitioner());
+    const auto read = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        sink += sum_words(words + i * part, static_cast<size_t>(part));
+      }
+    };
+    run_ranges(
+        threads, threads, 1,
+        [](const void* typed, int64_t begin, int64_t end) {
+          (*static_cast<const decltype(read)*>(typed))(begin, end);
+        },
+        &read);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     best = std::max(best, static_cast<double>(threads * part * 8) / seconds);

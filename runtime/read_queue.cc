@@ -37,7 +37,8 @@ ReadQueue::ReadQueue(const File& file, ReadPath wanted, int depth, bool allow_ri
   }
   io_uring ring = {};
   if (allow_ring && io_uring_queue_init(static_cast<unsigned>(depth), &ring, 0) == 0) {
-    ring_ = std::make_unique<Ring>(ring);
+    ring_ = std::make_unique<Ring>();
+    ring_->ring = ring;
   } else {
     constexpr int kMostThreads = 16;
     threads_ = std::make_unique<ReadThreads>(std::min(depth, kMostThreads));

@@ -133,7 +133,7 @@ void ResidentHandle::bring_home(int64_t positions, int64_t width, LayerState& st
 
 void SequenceState::bring_home(const ModelConfig& config) {
   for (LayerState& layer : layers) {
-    if (!(layer.resident == nullptr)) {
+    if (layer.resident != nullptr) {
       layer.resident.bring_home(positions(), config.cache_width(), layer);
     }
   }

@@ -23,6 +23,7 @@ enum class EvictionPolicy : uint8_t {
 inline constexpr std::array<std::string_view, 3> kEvictionPolicyNames = {"lru", "lru-per-layer",
                                                                          "lfu-decayed"};
 
+// Replayed over nano's held-out texts, 64 hits most among 8 to 4096, by little.
 inline constexpr double kUseHalfLife = 64;
 
 class SlotTable {

@@ -39,7 +39,7 @@ void TimedBackend::timed(const std::string& operation, int64_t bytes, const Call
 std::optional<NotFinite> TimedBackend::run_pass(const Pass& pass,
                                                 const std::function<void()>& operations) {
   Pass once = pass;
-  once.is_repeatable = false;
+  once.repeatable_state = nullptr;
   return inner_.run_pass(once, operations);
 }
 

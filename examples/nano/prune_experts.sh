@@ -15,23 +15,25 @@ for domain in "${domains[@]}"; do heldout+=(--text "$nano/text/heldout-$domain.j
 
 [[ -s full.k3pack ]] || k3c compile "$nano/checkpoint" -o full.k3pack --quiet
 for domain in "${domains[@]}"; do
-  [[ -s $domain.k3trace ]] || k3exec eval full.k3pack --text "$nano/text/calibration-$domain.jsonl" --trace $domain.k3trace -q
+  [[ -s $domain.k3trace ]] || k3exec eval --chunk-tokens 256 full.k3pack --text "$nano/text/calibration-$domain.jsonl" \
+    --trace $domain.k3trace -q
 done
-[[ -s all.k3trace ]] || k3c trace merge prose.k3trace lexicon.k3trace code.k3trace -o all.k3trace
+traces=(--trace prose.k3trace --trace lexicon.k3trace --trace code.k3trace)
 
 plan() {  # plan NAME compile-flags...
   k3c compile "$nano/checkpoint" --dry-run --quiet --plan-out "$1.json" "${@:2}" >/dev/null
 }
 
 for keep in 48 32 16 8; do
-  for score in reap frequency gate random; do plan $score$keep --trace all.k3trace --prune-topk $keep --score $score; done
+  for score in reap frequency gate random; do plan $score$keep "${traces[@]}" --prune-topk $keep --score $score; done
   k3c compile "$nano/checkpoint" -o reap$keep.k3pack --prune-plan reap$keep.json --quiet >/dev/null
-  k3exec eval reap$keep.k3pack --against full.k3pack "${heldout[@]}" --receipt reap$keep.k3eval -q \
+  k3exec eval --chunk-tokens 256 reap$keep.k3pack --against full.k3pack "${heldout[@]}" --receipt reap$keep.k3eval -q \
     --beside frequency$keep.json --beside gate$keep.json --beside random$keep.json
   k3c attach reap$keep.k3pack reap$keep.k3eval
 done
 
 for domain in "${domains[@]}"; do
   plan $domain --trace $domain.k3trace --prune-topk 16
-  k3exec eval full.k3pack --prune-plan $domain.json --against full.k3pack "${heldout[@]}" --json -q >chosen_on_$domain.result
+  k3exec eval --chunk-tokens 256 full.k3pack --prune-plan $domain.json --against full.k3pack "${heldout[@]}" --json -q \
+    >chosen_on_$domain.result
 done

@@ -50,8 +50,8 @@ TEST(CacheReplay, LruEvictsTheLongestUnused) {
 
 TEST(CacheReplay, ARequestIsUsedInAscendingSourceId) {
   // After {1, 2} the older one is 1, so 5 takes its place.
-  EXPECT_EQ(hits(table(1, 9, 2, {{1, 2}, {2, 5}, {1, 9}}), CachePolicy::kLru, 2), 1);
-  const RoutingTable after = table(1, 9, 1, {{4}, {1}, {2}, {4}});
+  EXPECT_EQ(hits(table(1, 10, 2, {{1, 2}, {2, 5}, {1, 9}}), CachePolicy::kLru, 2), 1);
+  const RoutingTable after = table(1, 10, 1, {{4}, {1}, {2}, {4}});
   EXPECT_EQ(hits(after, CachePolicy::kLru, 3), 1);
 }
 

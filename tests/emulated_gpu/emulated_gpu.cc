@@ -263,6 +263,10 @@ cudaDeviceProp default_device() {
   return properties;
 }
 
+bool has_kernels() {
+  return device_properties.major == default_device().major;
+}
+
 void set_device(const cudaDeviceProp& properties, int64_t memory_bytes) {
   device_properties = properties;
   arena().limit_bytes = std::min(kArenaBytes, static_cast<size_t>(memory_bytes));
@@ -274,10 +278,6 @@ void set_order(Order wanted) {
 
 Counts take_counts() {
   return std::exchange(counts, Counts{});
-}
-
-int64_t allocated_bytes() {
-  return static_cast<int64_t>(arena().used_bytes);
 }
 
 cudaError_t allocate(void** memory, size_t bytes) {
@@ -355,9 +355,6 @@ const char* cudaGetErrorString(cudaError_t error) {
 const char* cudaGetErrorName(cudaError_t error) {
   return cudaGetErrorString(error);
 }
-cudaError_t cudaGetLastError() {
-  return cudaSuccess;
-}
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = device_properties.major == 0 ? 0 : 1;
   return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
@@ -415,12 +412,6 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return wait_for(stream, stream->enqueued);
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  EmulatedStream* other = event->stream;
-  const int64_t position = event->position;
-  if (other == nullptr) return cudaSuccess;  // never recorded
-  return enqueue(stream, [other, position] { drain(other, position); });
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new EmulatedEvent;

@@ -164,10 +164,13 @@ TEST_P(Capture, ThreadsChunksAndMemoryDoNotShow) {
   other.json = true;
   other.memory_gb = 0.001;
   std::string said;
-  for (std::string message = "x needs"; message != "no error";) {
-    message = thrown_message([&] { said = captured(other); });
+  while (true) {
+    const std::string message = thrown_message([&] { said = captured(other); });
     const size_t needs = message.find("needs ");
-    if (needs != std::string::npos) other.memory_gb = std::stod(message.substr(needs + 6)) + 1e-6;
+    if (message == "no error") break;
+    ASSERT_TRUE(message.starts_with("--memory-gb ")) << message;
+    ASSERT_NE(needs, std::string::npos) << message;
+    other.memory_gb = std::stod(message.substr(needs + 6)) + 1e-6;
   }
   EXPECT_EQ(calibration("tight"), calibration("plain"));
   EXPECT_EQ(teacher("tight"), teacher("plain"));

@@ -9,11 +9,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <list>
-#include <map>
 #include <set>
 
+#include "compiler/cache_replay.h"
+#include "compiler/trace_routing.h"
+#include "runtime/layer_experts.h"
 #include "runtime/loaded_model.h"
+#include "runtime/trace_recorder.h"
 #include "schema/error.h"
 #include "schema/memory_need.h"
 #include "tests/runtime/packs.h"
@@ -38,22 +40,6 @@ std::vector<float> logits_of(LoadedModel& model) {
   return logits;
 }
 
-// The chosen experts, visit by visit: [layer, ids of one token].
-class Visits final : public ForwardObserver {
- public:
-  explicit Visits(int64_t k) : k_(k) {}
-  void on_layer(int64_t, int64_t, const float*) override {}
-  void on_routing(int64_t layer, int64_t tokens, const int32_t* ids, const float*) override {
-    for (int64_t t = 0; t < tokens; ++t) {
-      visits.emplace_back(layer, std::vector<int32_t>(ids + t * k_, ids + (t + 1) * k_));
-    }
-  }
-  std::vector<std::pair<int64_t, std::vector<int32_t>>> visits;
-
- private:
-  int64_t k_;
-};
-
 class CacheOf : public testing::TestWithParam<const char*> {
  protected:
   LoadOptions options(int64_t experts) const {
@@ -63,12 +49,14 @@ class CacheOf : public testing::TestWithParam<const char*> {
     load.expert_cache_gb = (static_cast<double>(experts * bytes) + 0.5) / 1e9;
     return load;
   }
-  // Room for `tokens` tokens' experts of all layers.
+  // Room for `tokens` tokens' experts of all layers, but not for all that there are.
   int64_t room_for(double tokens) const {
     const PackReader pack(path_);
+    int64_t all = 0;
+    for (const PackBank& bank : pack.index().content.banks) all += std::ssize(bank.experts);
     const int64_t a_token =
         pack.config().experts_per_token * std::ssize(pack.index().content.banks);
-    return static_cast<int64_t>(tokens * static_cast<double>(a_token));
+    return std::min(static_cast<int64_t>(tokens * static_cast<double>(a_token)), all - 1);
   }
   std::string path_ = test::pack_path(GetParam());
 };
@@ -99,37 +87,38 @@ TEST_P(CacheOf, OutputBitsDependOnNothingThatTheCacheDoes) {
   }
 }
 
-// The replay that `k3c trace stats` makes of a trace is this one.
-TEST_P(CacheOf, DemandHitsOfLruAreThoseOfAPlainListByAscendingSourceId) {
-  for (const double tokens : {0.5, 1.0, 2.5}) {
-    LoadOptions load = options(std::max(room_for(tokens), room_for(0.0) + 16));
-    load.expert_cache_policy = EvictionPolicy::kLru;
-    load.chunk_tokens = 1;
-    LoadedModel model(load);
-    Visits visits(model.config().experts_per_token);
-    SequenceState state(model.config());
-    for (const int32_t id : kPrompt) model.forward().run({&id, 1}, state, nullptr, &visits);
-
-    std::list<std::pair<int64_t, int32_t>> held;  // the latest first
-    int64_t hits = 0;
-    int64_t misses = 0;
-    for (auto& [layer, ids] : visits.visits) {
-      std::sort(ids.begin(), ids.end());
-      const size_t others = held.size();
-      for (const int32_t id : ids) std::erase(held, std::pair(int64_t{layer}, id));
-      hits += static_cast<int64_t>(others - held.size());
-      misses += std::ssize(ids) - static_cast<int64_t>(others - held.size());
-      const int64_t room = model.experts().capacity_experts() - std::ssize(ids);
-      while (std::ssize(held) > room) held.pop_back();
-      for (const int32_t id : ids) held.emplace_front(layer, id);
+// What k3c says of a cache before there is one is what the cache then does.
+TEST_P(CacheOf, TheReplayOfItsTraceHasItsHits) {
+  const TempFolder folder;
+  const std::pair<EvictionPolicy, CachePolicy> policies[] = {
+      {EvictionPolicy::kLru, CachePolicy::kLru},
+      {EvictionPolicy::kLruPerLayer, CachePolicy::kLayerLru}};
+  for (const auto& [policy, replayed] : policies) {
+    for (const double tokens : {1.0, 2.5, 4.25}) {
+      LoadOptions load = options(room_for(tokens));
+      load.expert_cache_policy = policy;
+      load.prefetch_experts = 0;
+      load.chunk_tokens = 1;
+      LoadedModel model(load);
+      const std::string path = folder.path("trace");
+      TraceRecorder trace(path, model.pack(), model.config(), false);
+      trace.add_document({1, "here"});
+      SequenceState state(model.config());
+      generate(
+          model.forward(), state, model.tokenizer(), kPrompt, {.max_new_tokens = 30}, [](auto) {},
+          &trace);
+      trace.finish();
+      const ExpertCacheStatistics& counts = model.experts().statistics();
+      const ReplayRequests requests = list_requests(load_routing({&path, 1}), 1000);
+      EXPECT_EQ(counts.hits, replay_hits(requests, replayed, model.experts().capacity_experts()));
+      EXPECT_EQ(counts.hits + counts.misses, std::ssize(requests.experts_asked));
+      EXPECT_GT(counts.hits, 0);
+      EXPECT_EQ(counts.prefetch_hits, 0);
+      EXPECT_EQ(counts.bytes_read, counts.missed_bytes);
+      EXPECT_EQ(
+          counts.missed_bytes,
+          counts.misses * model.pack().index().content.banks[0].experts[0].extent.length_bytes);
     }
-    const ExpertCacheStatistics& counts = model.experts().statistics();
-    EXPECT_EQ(counts.hits, hits);
-    EXPECT_EQ(counts.misses, misses);
-    EXPECT_EQ(counts.prefetch_hits, 0);
-    EXPECT_EQ(counts.bytes_read, counts.missed_bytes);
-    EXPECT_EQ(counts.missed_bytes,
-              misses * model.pack().index().content.banks[0].experts[0].extent.length_bytes);
   }
 }
 
@@ -202,6 +191,20 @@ TEST_P(CacheOf, APolicyThatSharesNeedsRoomForATokenInEveryLayer) {
 }
 
 // A copy of the pack to damage while it is open.
+// A backend keeps copies by name, whichever cache brought them.
+TEST(ExpertCache, NamesTellExpertsOfDifferentLayersApart) {
+  const PackReader pack(test::pack_path("nano"));
+  LayerExperts experts(pack, false);
+  std::set<int64_t> names;
+  for (const PackBank& bank : pack.index().content.banks) {
+    experts.hold_layer(bank.layer, int64_t{1} << 30);
+    for (const ExpertWeights* expert : experts.cache().fetch(bank, std::vector<int32_t>{0, 1})) {
+      EXPECT_GE(expert->name, 0);
+      EXPECT_TRUE(names.insert(expert->name).second) << bank.layer;
+    }
+  }
+}
+
 class DamagedCache : public CacheOf {
  protected:
   void SetUp() override {

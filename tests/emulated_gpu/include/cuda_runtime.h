@@ -20,11 +20,8 @@
 
 #define __global__
 #define __device__
-#define __host__
 #define __shared__ static
-#define __constant__ static const
 #define __launch_bounds__(...)
-#define __restrict__ __restrict
 
 struct uint3 {
   unsigned x, y, z;
@@ -37,9 +34,6 @@ struct dim3 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
-struct alignas(16) float4 {
-  float x, y, z, w;
-};
 struct alignas(16) double2 {
   double x, y;
 };
@@ -49,7 +43,9 @@ enum cudaError_t : int {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidDeviceFunction = 98,
   cudaErrorNoDevice = 100,
+  cudaErrorNoKernelImageForDevice = 209,
   cudaErrorStreamCaptureUnsupported = 900
 };
 enum cudaMemcpyKind {
@@ -58,9 +54,6 @@ enum cudaMemcpyKind {
   cudaMemcpyDefault = 4
 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
-enum cudaLaunchAttributeID { cudaLaunchAttributeIgnore = 0 };
-inline constexpr unsigned cudaHostAllocDefault = 0;
-inline constexpr unsigned cudaHostAllocMapped = 2;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 
@@ -72,16 +65,11 @@ using cudaEvent_t = EmulatedEvent*;
 using cudaGraph_t = EmulatedGraph*;
 using cudaGraphExec_t = EmulatedGraph*;
 
-struct cudaLaunchAttribute {
-  cudaLaunchAttributeID id;
-};
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
   size_t dynamicSmemBytes;
   cudaStream_t stream;
-  cudaLaunchAttribute* attrs;
-  unsigned numAttrs;
 };
 struct cudaDeviceProp {
   char name[256];
@@ -99,7 +87,6 @@ struct cudaFuncAttributes {
 extern "C" {
 const char* cudaGetErrorString(cudaError_t error);
 const char* cudaGetErrorName(cudaError_t error);
-cudaError_t cudaGetLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);
@@ -111,7 +98,6 @@ cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventCreate(cudaEvent_t* event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
@@ -148,9 +134,9 @@ struct Counts {
   int64_t waits = 0;           // times that the host waited
 };
 Counts take_counts();
-int64_t allocated_bytes();  // of device memory
 void set_device(const cudaDeviceProp& properties, int64_t memory_bytes);
 cudaDeviceProp default_device();
+bool has_kernels();  // whether the device is of the default one's major version
 
 // The collectives, for the running thread.
 uint64_t exchange(uint64_t value, int source_lane, int kind);
@@ -179,17 +165,13 @@ cudaError_t cudaMalloc(T** memory, size_t bytes) {
   return emulated::allocate(reinterpret_cast<void**>(memory), bytes);
 }
 template <class T>
-cudaError_t cudaHostAlloc(T** memory, size_t bytes, unsigned) {
-  return emulated::allocate_host(reinterpret_cast<void**>(memory), bytes);
-}
-template <class T>
 cudaError_t cudaMallocHost(T** memory, size_t bytes) {
   return emulated::allocate_host(reinterpret_cast<void**>(memory), bytes);
 }
 template <class Kernel>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel*) {
   attributes->numRegs = 0;
-  return cudaSuccess;
+  return emulated::has_kernels() ? cudaSuccess : cudaErrorNoKernelImageForDevice;
 }
 
 template <class... Parameters, class... Arguments>
@@ -201,9 +183,6 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
 
 inline void __syncthreads() {
   emulated::wait_for_block();
-}
-inline void __syncwarp(unsigned = 0xffffffffu) {
-  emulated::exchange(0, 0, 1);
 }
 template <class T>
 T __shfl_sync(unsigned, T value, int lane) {
@@ -244,9 +223,5 @@ inline unsigned long long atomicMin(unsigned long long* at, unsigned long long v
 }
 template <class T>
 T __ldcs(const T* at) {
-  return *at;
-}
-template <class T>
-T __ldg(const T* at) {
   return *at;
 }

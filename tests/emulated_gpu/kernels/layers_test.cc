@@ -130,11 +130,8 @@ TEST(AttentionResidualCuda, HasTheBitsOfTheHost) {
       for (int64_t j = 0; j < count; ++j) {
         sources.push_back(normal_floats(random, tokens * hidden, 3.0F));
         if (j == 1) sources.back()[static_cast<size_t>(hidden)] = kNan;  // token 1
-        pointers.push_back(sources.back().data());
       }
       std::vector<float> want = floats(tokens * hidden);
-      // Sources are given by their addresses, which no longer move.
-      pointers.clear();
       for (const auto& source : sources) pointers.push_back(source.data());
       cpu::attention_residual_mix(pointers, norm.data(), proj.data(), tokens, hidden, 1e-5,
                                   want.data());
