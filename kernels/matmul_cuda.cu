@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int r = 0; r < kRows; ++r) next[r] = rows[r].read(lane);
   }
   // Twice where there are registers for it, so that `next` becomes `now` without moving.
-  constexpr int kUnrolled = kVectors == 1 && kFormat != Format::kTernary2 ? 2 : 1;
+  [[maybe_unused]] constexpr int kUnrolled = kVectors == 1 && kFormat != Format::kTernary2 ? 2 : 1;
 #pragma unroll kUnrolled
   for (int step = 0; lane + step * kLanes < chunks; ++step) {
     Chunk<kFormat> now[kRows];

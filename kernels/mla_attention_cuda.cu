@@ -182,7 +182,8 @@ __global__ void softmax_positions(Scratch scratch, const int64_t* first_position
   *scratch.denominator(token, head) = total;
 }
 
-// One column's lane_sum over a block of `count` positions; rows are `width` floats apart.
+// One column's lane_sum over a block of `count` positions; rows are `width` floats apart. The lanes
+// are named by constants alone, which keeps them in registers.
 __device__ double block_context(const float* probabilities, const float* column, int64_t width,
                                 int64_t count) {
   double lanes[kLanes];
@@ -196,7 +197,9 @@ __device__ double block_context(const float* probabilities, const float* column,
 #pragma unroll
   for (int stride = kLanes / 2; stride > 0; stride /= 2) {
 #pragma unroll
-    for (int l = 0; l < stride; ++l) lanes[l] += lanes[l + stride];
+    for (int l = 0; l < kLanes / 2; ++l) {
+      if (l < stride) lanes[l] += lanes[l + stride];
+    }
   }
   return lanes[0];
 }

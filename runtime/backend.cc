@@ -151,7 +151,7 @@ std::unique_ptr<Backend> make_backend(std::string_view name) {
         "--backend is cuda, but this build has no CUDA: no nvcc was found when it was made");
 #endif
   }
-  throw Error("--backend is ", name, ", expected ", names, "cuda or auto");
+  throw Error("--backend is ", name, ", expected ", names, "cuda or, for whole packs, auto");
 }
 
 }  // namespace k3

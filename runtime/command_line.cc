@@ -306,7 +306,7 @@ std::function<void()> add_capture(CLI::App& app) {
   app.add_option("--memory-gb", options->memory_gb,
                  "Memory to stay below, in 10^9 bytes (default: nine tenths of what is free); "
                  "changes no result");
-  app.add_option("--backend", options->backend, "cpu or reference, as for run")
+  app.add_option("--backend", options->backend, "cpu, cuda or reference, as for run")
       ->capture_default_str();
   app.add_option("--chunk-tokens", options->chunk_tokens,
                  "Most tokens that pass a layer together; changes speed and memory, not results")
