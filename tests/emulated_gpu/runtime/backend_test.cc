@@ -270,7 +270,8 @@ TEST(CudaDevice, RefusesWhatItCannotUse) {
   cudaDeviceProp none = emulated::default_device();
   none.major = 0;
   emulated::set_device(none, int64_t{1} << 32);
-  EXPECT_EQ(thrown_message([] { make_cuda_backend({}); }), "no GPU can be used: there is none");
+  EXPECT_NE(thrown_message([] { make_cuda_backend({}); }).find("no GPU can be used: "),
+            std::string::npos);
   cudaDeviceProp older = emulated::default_device();
   older.major = 8;
   emulated::set_device(older, int64_t{1} << 32);
