@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,9 @@ struct VectorCheck {
 };
 
 // Runs every case of the files of tests/golden/kernels, in `folder`. Throws std::runtime_error when
-// one cannot be read, or when CUDA fails.
-std::vector<VectorCheck> check_vectors(const std::string& folder);
+// one cannot be read, or when CUDA fails. Matrix products of more than `most_products` numbers are
+// left out, for an emulated GPU.
+std::vector<VectorCheck> check_vectors(const std::string& folder,
+                                       int64_t most_products = std::numeric_limits<int64_t>::max());
 
 }  // namespace k3::test
