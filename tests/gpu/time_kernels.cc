@@ -327,8 +327,8 @@ void time_kernels(const TimingOptions& options, std::ostream& out) {
   check_cuda(cudaGetDevice(&number));
   check_cuda(cudaGetDeviceProperties(&device, number));
   const int64_t cache_bytes = options.small ? 1 : device.l2CacheSize;
-  const Shape trunk = options.small ? Shape{40, 320} : Shape{12288, 7168};
-  const Shape expert = options.small ? Shape{32, 64} : Shape{3072, 3584};
+  const Shape trunk = options.small ? Shape{8, 160} : Shape{12288, 7168};
+  const Shape expert = options.small ? Shape{32, 32} : Shape{3072, 3584};
   Table table(out);
   for (const Format format : {Format::kTernary, Format::kTernary2, Format::kInt8, Format::kMxfp4,
                               Format::kBf16, Format::kF32}) {
