@@ -44,7 +44,8 @@ const std::map<std::string, Precision> kHeadPrecisions = {{"bf16", Precision::kS
 const std::map<std::string, Precision> kTrunkPrecisions = {{"bf16", Precision::kSource},
                                                            {"int8", Precision::kInt8},
                                                            {"ternary", Precision::kTernary},
-                                                           {"ternary2", Precision::kTernary2}};
+                                                           {"ternary2", Precision::kTernary2},
+                                                           {"auto", Precision::kAuto}};
 
 const std::map<std::string, ExpertLayout> kExpertLayouts = {{"exact", ExpertLayout::kExact},
                                                             {"compact", ExpertLayout::kCompact}};
@@ -139,6 +140,45 @@ std::string describe_passes() {
   return text;
 }
 
+void add_budget_flags(CLI::App& app, TrunkBudget& budget) {
+  app.add_option("--sensitivity", budget.sensitivity,
+                 "What each matrix costs in each format, a .k3sens file of k3exec sensitivity; "
+                 "with --trunk auto")
+      ->type_name("FILE");
+  CLI::Option* gigabytes =
+      app.add_option("--trunk-budget-gb", budget.gigabytes,
+                     "With --trunk auto: the most that the trunk may take as stored, in GB of 10^9 "
+                     "bytes; spent where it saves most KL")
+          ->check(CLI::PositiveNumber)
+          ->type_name("X");
+  app.add_option("--trunk-bits", budget.average_bits,
+                 "The same as nominal bits a weight over the matrices: 1.66 for ternary, 3.27 for "
+                 "ternary2, 8.05 for int8, 16 for bf16, however narrow rows are padded")
+      ->check(CLI::PositiveNumber)
+      ->excludes(gigabytes)
+      ->type_name("B");
+  app.add_option("--max-kl", budget.max_kl,
+                 "With --trunk auto: the most KL in nats that may be predicted; without a budget "
+                 "the smallest trunk is taken that keeps it. Status 1 when it cannot be kept")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("Y");
+}
+
+// auto and its flags go together.
+void check_budget(const TernaryTrunkOptions& options) {
+  const TrunkBudget& budget = options.budget;
+  const bool bounded = budget.gigabytes || budget.average_bits || budget.max_kl;
+  if (options.trunk == Precision::kAuto) {
+    if (budget.sensitivity.empty()) throw CLI::RequiredError("--trunk auto: --sensitivity");
+    if (!bounded) {
+      throw CLI::RequiredError("--trunk auto: one of --trunk-budget-gb, --trunk-bits, --max-kl");
+    }
+  } else if (bounded || !budget.sensitivity.empty()) {
+    throw CLI::ValidationError(
+        "--sensitivity, --trunk-budget-gb, --trunk-bits and --max-kl are for --trunk auto");
+  }
+}
+
 Action setup_compile(CLI::App& app) {
   const auto request = std::make_shared<CompileRequest>();
   app.add_option("CHECKPOINT", request->checkpoint,
@@ -151,9 +191,11 @@ Action setup_compile(CLI::App& app) {
   app.add_option("--trunk", request->options.ternary_trunk.trunk,
                  "Format of the trunk's matrices: bf16 keeps the source's precision, int8 stores "
                  "8.09 bits a weight, ternary2 3.27 and ternary 1.66: solved for --calibration, "
-                 "rounded without. Routers, norms and low-rank gates always stay (default bf16)")
+                 "rounded without. auto chooses among them matrix by matrix. Routers, norms and "
+                 "low-rank gates always stay (default bf16)")
       ->transform(choice_names(kTrunkPrecisions))
       ->type_name("FORMAT");
+  add_budget_flags(app, request->options.ternary_trunk.budget);
   app.add_option("--head", request->options.ternary_trunk.head,
                  "Format of lm_head: bf16 or int8 (default bf16)")
       ->transform(choice_names(kHeadPrecisions))
@@ -162,6 +204,10 @@ Action setup_compile(CLI::App& app) {
                  "What the trunk's matrices read, a .k3cal file of k3exec capture: ternary and "
                  "ternary2 are then solved for it, and the error of every matrix is measured on "
                  "documents that the solver does not see")
+      ->type_name("FILE");
+  app.add_option("--tuned", request->options.tuning.path,
+                 "Block scales and norm gains tuned for the pack that the same command makes "
+                 "without this flag, a .k3tune file of k3exec fit or of a training program")
       ->type_name("FILE");
   app.add_option("--training-steps", request->options.ternary_trunk.solver.training_steps,
                  "Steps of straight-through training after descent, for each solved matrix; 0 "
@@ -211,6 +257,7 @@ Action setup_compile(CLI::App& app) {
     read_prune_flags();
     const bool writes = dry_run->count() == 0 && stop_after->count() == 0;
     if (writes && output->count() == 0) throw CLI::RequiredError("--output");
+    check_budget(request->options.ternary_trunk);
     run_compile(*request);
     return 0;
   };

@@ -8,6 +8,7 @@
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -24,6 +25,7 @@
 #include "compiler/pack_plan.h"
 #include "compiler/pack_writer.h"
 #include "compiler/report.h"
+#include "compiler/untuned_payload.h"
 #include "passes/pipeline.h"
 #include "passes/progress.h"
 #include "schema/error.h"
@@ -180,6 +182,20 @@ void report_resumed(const PackWriter& writer, const EncodeSummary& encoded, Prog
                 format_count(encoded.damaged_extents) + " were damaged and encoded again");
 }
 
+// A prediction of --trunk auto is about the bytes that were measured; whoever compiles others (with
+// or without calibration, say) is told.
+void note_other_extents(const Model& model, PassResults& results) {
+  const auto other = std::count_if(
+      results.measured_extents.begin(), results.measured_extents.end(), [&](const auto& measured) {
+        return model.trunk[measured.first].extent.xxh3 != measured.second;
+      });
+  if (other == 0) return;
+  results.notes.push_back("warning: " + std::to_string(other) + " of " +
+                          std::to_string(results.measured_extents.size()) +
+                          " matrices came out other than those whose sensitivity was measured: the "
+                          "predicted KL is not theirs");
+}
+
 // --stop-after: the table, the numbers and the decisions so far.
 void print_plan(const CompileRequest& request, const PackIndex& index, const PassResults& results) {
   const std::vector<ReportRow> rows = summarize(index.content);
@@ -277,6 +293,8 @@ void run_compile(const CompileRequest& request) {
   const EncodeSummary encoded =
       encode(model, results, writer, journal, progress, memory.workers, kept);
   report_resumed(writer, encoded, progress);
+  check_tuning(model, request.options);
+  note_other_extents(model, results);
   index = planned_index(model, results, request.options);
   const IndexBytes finished = encode_whole(index);
   K3_CHECK(static_cast<int64_t>(finished.bytes.size()) == frame.index.length_bytes);

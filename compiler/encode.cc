@@ -125,10 +125,12 @@ class Encoding {
     if (item.kind == WorkItem::Kind::kTrunk) {
       const TrunkTensor& tensor = model_.trunk[item.index];
       const File& shard = *model_.shards[static_cast<size_t>(tensor.source.shard)];
-      const EncodedHashes hashes =
-          encode_trunk_tensor(tensor, shard, writer_, worker.buffer, solutions_,
-                              [&](int64_t bytes) { progress_.advance(bytes); });
-      return {.extent_xxh3 = hashes.extent, .source_xxh3 = hashes.source};
+      const EncodedHashes hashes = encode_trunk_tensor(
+          tensor, shard, writer_, worker.buffer, solutions_, model_.tuning.get(),
+          [&](int64_t bytes) { progress_.advance(bytes); });
+      return {.extent_xxh3 = hashes.extent,
+              .source_xxh3 = hashes.source,
+              .untuned_xxh3 = hashes.untuned};
     }
     const Bank& bank = model_.banks[item.bank];
     if (item.kind == WorkItem::Kind::kLeftOut) {
@@ -146,6 +148,7 @@ class Encoding {
     if (item.kind == WorkItem::Kind::kTrunk) {
       model_.trunk[item.index].extent.xxh3 = encoded.extent_xxh3;
       model_.trunk[item.index].source_xxh3 = encoded.source_xxh3;
+      model_.trunk[item.index].untuned_xxh3 = encoded.untuned_xxh3;
     } else if (item.kind == WorkItem::Kind::kExpert) {
       Expert& expert = model_.banks[item.bank].experts[item.index];
       expert.extent.xxh3 = encoded.extent_xxh3;

@@ -2,14 +2,15 @@
 //           8  8  key: plan
 //          16  8  key: shards
 //          24  8  items of the plan
-//          32  8  zero
-//          40  8  XXH3-64 of the 40 bytes above
+//          32 16  zeros
+//          48  8  XXH3-64 of the 48 bytes above
 //   record  0  8  item
 //           8  8  XXH3-64 of the extent
 //          16  8  XXH3-64 of the source
-//          24  8  row bound, a double
-//          32  3  least exponents, then five zeros
-//          40  8  XXH3-64 of the 40 bytes above and the head's key
+//          24  8  XXH3-64 of the extent without its tuning, of a trunk tensor
+//          32  8  row bound, a double
+//          40  3  least exponents, then five zeros
+//          48  8  XXH3-64 of the 48 bytes above and the head's key
 // All little-endian. The key in a record's checksum keeps a record of an earlier journal, which a
 // file system may bring back after a power cut, from passing for one of this.
 #include "compiler/encode_journal.h"
@@ -32,10 +33,10 @@
 namespace k3 {
 namespace {
 
-constexpr size_t kPieceBytes = 48;  // of the head and of each record
-constexpr size_t kHashedBytes = 40;
+constexpr size_t kPieceBytes = 56;  // of the head and of each record
+constexpr size_t kHashedBytes = 48;
 constexpr std::array<uint8_t, 8> kMagic = {'K', '3', 'C', 'J', 'R', 'N', 'L', '\n'};
-constexpr int64_t kLargestJournal = int64_t{1} << 30;  // K3's has 4 MB
+constexpr int64_t kLargestJournal = int64_t{1} << 30;  // K3's has 5 MB
 
 using Piece = std::array<std::byte, kPieceBytes>;
 
@@ -143,9 +144,10 @@ void EncodeJournal::read_claims(std::span<const std::byte> bytes) {
     EncodedItem& claim = claims_[static_cast<size_t>(item)].emplace();
     claim.extent_xxh3 = load_little_endian<uint64_t>(&bytes[8]);
     claim.source_xxh3 = load_little_endian<uint64_t>(&bytes[16]);
-    claim.row_bound = std::bit_cast<double>(load_little_endian<uint64_t>(&bytes[24]));
+    claim.untuned_xxh3 = load_little_endian<uint64_t>(&bytes[24]);
+    claim.row_bound = std::bit_cast<double>(load_little_endian<uint64_t>(&bytes[32]));
     for (size_t i = 0; i < claim.least_exponent.size(); ++i) {
-      claim.least_exponent[i] = std::to_integer<uint8_t>(bytes[32 + i]);
+      claim.least_exponent[i] = std::to_integer<uint8_t>(bytes[40 + i]);
     }
   }
 }
@@ -160,9 +162,10 @@ void EncodeJournal::add(size_t item, const EncodedItem& encoded) {
   store_little_endian(uint64_t{item}, &record[0]);
   store_little_endian(encoded.extent_xxh3, &record[8]);
   store_little_endian(encoded.source_xxh3, &record[16]);
-  store_little_endian(std::bit_cast<uint64_t>(encoded.row_bound), &record[24]);
+  store_little_endian(encoded.untuned_xxh3, &record[24]);
+  store_little_endian(std::bit_cast<uint64_t>(encoded.row_bound), &record[32]);
   for (size_t i = 0; i < encoded.least_exponent.size(); ++i) {
-    record[32 + i] = std::byte{encoded.least_exponent[i]};
+    record[40 + i] = std::byte{encoded.least_exponent[i]};
   }
   store_little_endian(record_checksum(record, key_), &record[kHashedBytes]);
   const std::scoped_lock lock(writing_);

@@ -40,7 +40,8 @@ JournalKey journal_key(const Model& model, const PassResults& results,
 struct EncodedItem {
   uint64_t extent_xxh3 = 0;  // 0 for an item without an extent
   uint64_t source_xxh3 = 0;
-  double row_bound = 0;  // of an expert's w2
+  uint64_t untuned_xxh3 = 0;  // of a trunk tensor's extent without its tuning
+  double row_bound = 0;       // of an expert's w2
   std::array<uint8_t, 3> least_exponent = {};
 };
 

@@ -10,6 +10,7 @@
 #include <bit>
 #include <vector>
 
+#include "compiler/trunk_extent.h"
 #include "passes/planned_extent.h"
 #include "passes/ternary_extent.h"
 #include "passes/ternary_round.h"
@@ -50,7 +51,7 @@ class SourceStream {
   int64_t done_bytes_ = 0;
 };
 
-void copy_rows(SourceStream& source, ExtentStream& extent) {
+void copy_rows(SourceStream& source, TrunkExtentStream& extent) {
   while (source.left_bytes() > 0) {
     extent.write(source.next(std::min(kChunkBytes, source.left_bytes())));
   }
@@ -77,7 +78,7 @@ int64_t rows_at_once(int64_t source_row_bytes) {
 
 // Returns the hash of the source.
 uint64_t encode_blocks160(const TrunkTensor& tensor, const File& shard, SourceStream& source,
-                          ExtentStream& extent) {
+                          TrunkExtentStream& extent) {
   const Blocks160 place{tensor.format, tensor.shape[0], tensor.shape[1]};
   const auto blocks = static_cast<size_t>(place.blocks_per_row());
   const auto stride = static_cast<size_t>(place.row_stride_bytes());
@@ -123,7 +124,7 @@ uint64_t encode_blocks160(const TrunkTensor& tensor, const File& shard, SourceSt
 
 // The extent as the work folder has it.
 EncodedHashes copy_solution(const TrunkTensor& tensor, const PackWriter& writer,
-                            const SolutionStore& solutions,
+                            const SolutionStore& solutions, const TuningReader* tuning,
                             const std::function<void(int64_t)>& on_read) {
   const std::optional<StoredSolution> solution =
       solutions.find(*tensor.solution, tensor.extent.length_bytes);
@@ -131,30 +132,32 @@ EncodedHashes copy_solution(const TrunkTensor& tensor, const PackWriter& writer,
     throw Error(solutions.folder(), ": the solution of tensor ", tensor.name,
                 " is gone or damaged since it was planned; compile again");
   }
-  ExtentStream extent(writer, tensor.extent);
+  TrunkExtentStream extent(tensor, tuning, writer);
   extent.write(solution->extent);
   on_read(tensor.source.length_bytes);
-  return {extent.finish(), solution->source_xxh3};
+  const auto hashes = extent.finish();
+  return {hashes.extent, solution->source_xxh3, hashes.untuned};
 }
 
 }  // namespace
 
 EncodedHashes encode_trunk_tensor(const TrunkTensor& tensor, const File& shard,
                                   const PackWriter& writer, AlignedBytes& buffer,
-                                  const SolutionStore* solutions,
+                                  const SolutionStore* solutions, const TuningReader* tuning,
                                   const std::function<void(int64_t)>& on_read) {
-  if (tensor.solution) return copy_solution(tensor, writer, *solutions, on_read);
+  if (tensor.solution) return copy_solution(tensor, writer, *solutions, tuning, on_read);
   K3_CHECK(tensor.source.length_bytes ==
            tensor.shape.elements().value_or(-1) * dtype_bytes(tensor.dtype));
   SourceStream source(shard, tensor.source, buffer, on_read);
-  ExtentStream extent(writer, tensor.extent);
+  TrunkExtentStream extent(tensor, tuning, writer);
   if (lies_in_blocks160(tensor.format)) {
     const uint64_t source_hash = encode_blocks160(tensor, shard, source, extent);
-    return {extent.finish(), source_hash};
+    const auto hashes = extent.finish();
+    return {hashes.extent, source_hash, hashes.untuned};
   }
   copy_rows(source, extent);
-  const uint64_t hash = extent.finish();
-  return {hash, hash};
+  const auto hashes = extent.finish();
+  return {hashes.extent, hashes.untuned, hashes.untuned};
 }
 
 int64_t trunk_buffer_bytes(const TrunkTensor& tensor) {

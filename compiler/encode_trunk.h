@@ -15,16 +15,17 @@ namespace k3 {
 struct EncodedHashes {
   uint64_t extent = 0;
   uint64_t source = 0;
+  uint64_t untuned = 0;  // of the extent as it would be without its tuning
 };
 
 // Streams `tensor` from `shard` through `buffer` and its planned format into `writer`. f32 and bf16
 // are copied; int8 goes row by row through encode_int8_row, a ternary format through
-// round_ternary_row, unless it was solved: then its extent comes from `solutions`. Calls `on_read`
-// with the bytes of each piece read. Throws Error for a weight that is not finite where it must be
-// rounded.
+// round_ternary_row, unless it was solved: then its extent comes from `solutions`. Tuned scales and
+// gains come from `tuning`. Calls `on_read` with the bytes of each piece read. Throws Error for a
+// weight that is not finite where it must be rounded.
 EncodedHashes encode_trunk_tensor(const TrunkTensor& tensor, const File& shard,
                                   const PackWriter& writer, AlignedBytes& buffer,
-                                  const SolutionStore* solutions,
+                                  const SolutionStore* solutions, const TuningReader* tuning,
                                   const std::function<void(int64_t)>& on_read);
 
 // The bytes of memory that encoding `tensor` takes at most, `buffer` included.

@@ -19,6 +19,7 @@
 #include "schema/json_writer.h"
 #include "schema/pack_reader.h"
 #include "schema/printable.h"
+#include "schema/source_hashes.h"
 
 namespace k3 {
 namespace {

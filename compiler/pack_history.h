@@ -1,5 +1,5 @@
-// What a pack recorded about its own making, found by item: the reports `decisions`, `sources` and
-// `source_hashes` (schema/README.md, section 3) read back.
+// What a pack recorded about its own making, found by item: the reports `decisions` and `sources`
+// (schema/README.md, section 3) read back.
 //
 // The reports come from a file and are checked as such: a line with a field too many is an Error.
 #pragma once
@@ -29,22 +29,6 @@ struct RecordedDecision {
   std::string_view choice;
   std::string_view reason;
   double number = 0;
-};
-
-// Hashes of source bytes: of each trunk tensor, then of each expert, as the index has them.
-class SourceHashes {
- public:
-  // Throws Error when the report is missing, damaged or has not one hash per item.
-  explicit SourceHashes(const PackReader& pack);
-
-  uint64_t of_tensor(size_t tensor) const { return hashes_[tensor]; }
-  uint64_t of_expert(size_t bank, size_t expert) const {
-    return hashes_[first_of_bank_[bank] + expert];
-  }
-
- private:
-  std::vector<uint64_t> hashes_;
-  std::vector<size_t> first_of_bank_;
 };
 
 class PackHistory {

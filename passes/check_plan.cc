@@ -32,6 +32,8 @@ void check_tensor(const TrunkTensor& tensor, Problems& problems) {
     if (tensor.shape.rank() != 2) {
       problems.add("tensor ", tensor.name, ": is to be ", format, ", but has shape ", tensor.shape);
     }
+  } else if (tensor.tuned && tensor.format == Format::kF32) {
+    // A gain as tuned; apply_tuning has checked which tensor it is for.
   } else if (tensor.format != *lossless) {
     problems.add("tensor ", tensor.name, ": is ", dtype_name(tensor.dtype), " and is to be ",
                  format_name(tensor.format), ", expected ", format_name(*lossless));

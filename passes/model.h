@@ -20,6 +20,7 @@
 #include "schema/layout.h"
 #include "schema/model_config.h"
 #include "schema/shape.h"
+#include "schema/tuning.h"
 
 namespace k3 {
 
@@ -46,6 +47,8 @@ struct TrunkTensor {
                                      // they were solved and not rounded
   Extent extent;                     // offset and length by assign_offsets, hash by encode
   uint64_t source_xxh3 = 0;          // by encode
+  std::optional<int64_t> tuned;      // its tensor in Model::tuning, which has its scales or gain
+  uint64_t untuned_xxh3 = 0;         // by encode: of the extent as it would be without its tuning
 };
 
 struct Expert {
@@ -103,6 +106,7 @@ struct Model {
   std::vector<Bank> banks;  // ascending layer
   std::vector<SideFile> side_files;
   std::vector<Dropped> dropped;
+  std::shared_ptr<const TuningReader> tuning;  // null when nothing is tuned
 };
 
 }  // namespace k3

@@ -1,6 +1,17 @@
 #include "passes/options.h"
 
+#include <array>
+#include <charconv>
+
 namespace k3 {
+namespace {
+
+std::string shortest(double number) {
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
+}
+
+}  // namespace
 
 std::string precision_name(Precision precision) {
   switch (precision) {
@@ -12,6 +23,8 @@ std::string precision_name(Precision precision) {
       return "ternary";
     case Precision::kTernary2:
       return "ternary2";
+    case Precision::kAuto:
+      return "auto";
   }
   return "bf16";
 }
@@ -28,6 +41,15 @@ std::vector<std::pair<std::string, std::string>> canonical_options(const Options
   if (!options.ternary_trunk.calibration.empty()) {
     const SolverOptions& solver = options.ternary_trunk.solver;
     named.emplace_back("training steps", std::to_string(solver.training_steps));
+  }
+  if (options.ternary_trunk.trunk == Precision::kAuto) {
+    const TrunkBudget& budget = options.ternary_trunk.budget;
+    const auto add = [&](const char* name, const std::optional<double>& value) {
+      if (value) named.emplace_back(name, shortest(*value));
+    };
+    add("trunk budget gb", budget.gigabytes);
+    add("trunk bits", budget.average_bits);
+    add("max kl", budget.max_kl);
   }
   return named;
 }

@@ -22,6 +22,16 @@ enum class Precision : uint8_t {
   // be small.
   kTernary,
   kTernary2,
+  kAuto,  // each matrix as its measured sensitivity and the budget have it; not for the head
+};
+
+// What `auto` may spend, and what it must reach. At least one of the three is given, not both
+// budgets.
+struct TrunkBudget {
+  std::string sensitivity;             // the .k3sens file
+  std::optional<double> gigabytes;     // of the whole trunk as stored, 10^9 bytes
+  std::optional<double> average_bits;  // nominal, over the matrices that may be quantized
+  std::optional<double> max_kl;        // predicted, in nats
 };
 
 struct TernaryTrunkOptions {
@@ -34,6 +44,11 @@ struct TernaryTrunkOptions {
   std::string calibration;
   // Its `planes` follow from each matrix' format.
   SolverOptions solver;
+  TrunkBudget budget;  // of Precision::kAuto
+};
+
+struct TuningOptions {
+  std::string path;  // the .k3tune file; empty: scales and gains stay as they are
 };
 
 struct PruneExpertsOptions {
@@ -63,6 +78,7 @@ struct ReorderLayoutOptions {
 
 struct Options {
   TernaryTrunkOptions ternary_trunk;
+  TuningOptions tuning;
   PruneExpertsOptions prune_experts;
   ReorderLayoutOptions reorder_layout;
 };

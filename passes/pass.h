@@ -47,6 +47,7 @@ struct Pass {
 // The functions behind the table.
 void count_checkpoint(Model& model, PassContext& context);  // census.cc
 void choose_formats(Model& model, PassContext& context);    // ternary_trunk.cc
+void apply_tuning(Model& model, PassContext& context);      // apply_tuning.cc
 void choose_experts(Model& model, PassContext& context);    // prune_experts.cc
 void choose_layouts(Model& model, PassContext& context);    // reorder_layout.cc
 void assign_offsets(Model& model, PassContext& context);    // assign_offsets.cc

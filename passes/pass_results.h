@@ -13,14 +13,14 @@
 #include "passes/matrix_loss.h"
 #include "schema/pack_index.h"
 #include "schema/prune_plan.h"
+#include "schema/source_hashes.h"
 
 namespace k3 {
 
-// The names of a pack's reports.
+// The names of a pack's reports; the third is kSourceHashesReport.
 inline constexpr const char* kDecisionsReport = "decisions";
 inline constexpr const char* kSourcesReport = "sources";
 inline constexpr const char* kTrunkErrorsReport = "trunk_errors";
-inline constexpr const char* kSourceHashesReport = "source_hashes";
 
 struct PlannedReport {
   std::string name;
@@ -36,6 +36,8 @@ struct PassResults {
   std::vector<NamedLoss> losses;  // of quantized matrices, where calibration was given
   // What the pack was made from besides the checkpoint, for its provenance: names and hashes.
   std::vector<std::pair<std::string, std::string>> inputs;
+  // Of --trunk auto: places in Model::trunk and hashes of the extents whose harm was measured.
+  std::vector<std::pair<size_t, uint64_t>> measured_extents;
   std::vector<std::string> notes;  // sentences that compile prints below its table
   std::optional<PrunePlan> plan;   // by which prune_experts chose, if by any
   int64_t data_end_bytes = 0;      // where the last extent ends and the index may start; 0: not yet

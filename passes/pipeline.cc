@@ -12,7 +12,7 @@
 namespace k3 {
 namespace {
 
-constexpr std::array<Pass, 5> kPasses = {{
+constexpr std::array<Pass, 6> kPasses = {{
     // The importer has accounted for every tensor of the checkpoint: it is in the model, in a bank,
     // or counted as dropped.
 
@@ -21,6 +21,10 @@ constexpr std::array<Pass, 5> kPasses = {{
     // From here on the counts of the source are in the provenance, whatever is left out later.
 
     {"ternary_trunk", "choose the format of every trunk tensor and of the head", choose_formats},
+
+    // From here on no code changes: what is tuned was tuned for these.
+
+    {"tuning", "take block scales and norm gains that were tuned for this pack", apply_tuning},
 
     // From here on no format changes: every extent's size is known up to which experts are kept.
 

@@ -36,16 +36,6 @@ const File& shard_of(const Model& model, const TrunkTensor& tensor) {
   return *model.shards[static_cast<size_t>(tensor.source.shard)];
 }
 
-uint64_t hash_source(const File& shard, const Source& source) {
-  Xxh3Stream hash;
-  std::vector<std::byte> chunk;
-  for (int64_t at = 0; at < source.length_bytes; at += kChunkBytes) {
-    chunk.resize(static_cast<size_t>(std::min(kChunkBytes, source.length_bytes - at)));
-    read_hashed(shard, source.offset_bytes + at, chunk, hash);
-  }
-  return hash.digest();
-}
-
 // What names a solution: everything that decides its bytes or its numbers.
 class KeyHash {
  public:
@@ -245,7 +235,7 @@ std::vector<std::optional<MatrixLoss>> solve_trunk(Model& model,
     if (!lies_in_blocks160(tensor.format)) continue;
     const CalibrationInput* input = calibration.find(tensor.name);
     if (is_ternary(tensor) || input != nullptr) {
-      source_hashes[i] = hash_source(shard_of(model, tensor), tensor.source);
+      source_hashes[i] = hash_source(tensor, shard_of(model, tensor));
       input = &calibration.expect(tensor.name, tensor.shape[1], source_hashes[i]);
       readers[input].push_back(i);
       bytes += tensor.source.length_bytes;

@@ -20,6 +20,7 @@
 
 #include "passes/pass.h"
 #include "passes/planned_extent.h"
+#include "passes/sensitivity_budget.h"
 #include "passes/solve_trunk.h"
 #include "passes/ternary_round.h"
 #include "passes/weight_rows.h"
@@ -39,6 +40,7 @@ Format source_format(Dtype dtype) {
 Format format_of(Precision precision, Dtype dtype) {
   switch (precision) {
     case Precision::kSource:
+    case Precision::kAuto:  // sensitivity_budget.cc has the choice
       break;
     case Precision::kInt8:
       return Format::kInt8;
@@ -244,6 +246,9 @@ void choose_formats(Model& model, PassContext& context) {
     tensor.format = may_be_quantized(tensor) ? format_of(asked(tensor), tensor.dtype)
                                              : source_format(tensor.dtype);
     tensor.layout = lies_in_blocks160(tensor.format) ? Layout::kBlocks160 : Layout::kRowMajor;
+  }
+  if (context.options.ternary_trunk.trunk == Precision::kAuto) {
+    choose_budgeted_formats(model, context);
   }
   std::vector<RoundingLoss> rounded(model.trunk.size());
   std::vector<std::optional<MatrixLoss>> solved(model.trunk.size());

@@ -41,4 +41,16 @@ void read_weight_rows(const TrunkTensor& tensor, const File& shard, int64_t firs
   }
 }
 
+uint64_t hash_source(const TrunkTensor& tensor, const File& shard) {
+  constexpr int64_t kChunkBytes = int64_t{4} << 20;
+  const Source& source = tensor.source;
+  Xxh3Stream hash;
+  std::vector<std::byte> chunk;
+  for (int64_t at = 0; at < source.length_bytes; at += kChunkBytes) {
+    chunk.resize(static_cast<size_t>(std::min(kChunkBytes, source.length_bytes - at)));
+    read_hashed(shard, source.offset_bytes + at, chunk, hash);
+  }
+  return hash.digest();
+}
+
 }  // namespace k3

@@ -21,4 +21,7 @@ void read_weight_rows(const TrunkTensor& tensor, const File& shard, int64_t firs
 void decode_weight_row(const TrunkTensor& tensor, const File& shard, int64_t row,
                        std::span<const std::byte> bytes, std::span<float> weights);
 
+// The hash of the tensor's bytes in the checkpoint, a few megabytes at a time. Throws Error.
+uint64_t hash_source(const TrunkTensor& tensor, const File& shard);
+
 }  // namespace k3

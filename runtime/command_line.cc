@@ -15,8 +15,10 @@
 #include "runtime/bench_kernels.h"
 #include "runtime/capture.h"
 #include "runtime/eval.h"
+#include "runtime/fit.h"
 #include "runtime/propagate.h"
 #include "runtime/run.h"
+#include "runtime/sensitivity.h"
 #include "schema/error.h"
 
 namespace k3 {
@@ -202,6 +204,52 @@ std::function<void()> add_eval(CLI::App& app) {
   return [options] { eval(*options, std::cout, std::cerr); };
 }
 
+void add_window_flags(CLI::App& app, WindowOptions& windows) {
+  app.add_option("--window-tokens", windows.window_tokens,
+                 "Tokens of a window; each starts from a fresh state")
+      ->capture_default_str();
+  app.add_option("--max-tokens", windows.max_tokens,
+                 "Most tokens to use; of longer texts windows at equal distances are taken")
+      ->capture_default_str();
+}
+
+std::function<void()> add_sensitivity(CLI::App& app) {
+  auto options = std::make_shared<SensitivityOptions>();
+  add_load_flags(app, options->load);
+  app.add_option("--candidates", options->candidate_paths,
+                 "Packs of the same checkpoint with the trunk in other formats: C1,C2,...")
+      ->required()
+      ->delimiter(',');
+  app.add_option("--text", options->text_paths,
+                 "Calibration texts; the documents of their select half are used")
+      ->required();
+  add_window_flags(app, options->windows);
+  app.add_option("-o,--output", options->output_path,
+                 "The .k3sens file to write, for `k3c compile --trunk auto`")
+      ->required();
+  app.add_flag("--json", options->json, "Write the file's content to stdout instead of a table");
+  app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
+  return [options] { sensitivity(*options, std::cout, std::cerr); };
+}
+
+std::function<void()> add_fit(CLI::App& app) {
+  auto options = std::make_shared<FitOptions>();
+  add_load_flags(app, options->load);
+  app.add_option("--teacher-pack", options->teacher_path,
+                 "The pack whose outputs the scales are fitted to: the same checkpoint in bf16")
+      ->required();
+  app.add_option("--text", options->text_paths,
+                 "Calibration texts; the documents of their fit half are used")
+      ->required();
+  add_window_flags(app, options->windows);
+  app.add_option("-o,--output", options->output_path,
+                 "The .k3tune file to write, for `k3c compile --tuned`")
+      ->required();
+  app.add_flag("--json", options->json, "Write the result as JSON");
+  app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
+  return [options] { fit(*options, std::cout, std::cerr); };
+}
+
 std::function<void()> add_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   auto kernels = std::make_shared<BenchKernelsOptions>();
@@ -325,6 +373,8 @@ constexpr auto kSubCommands = std::to_array<SubCommand>({
     {"propagate", "Measure how a compressed pack's error travels through the layers",
      add_propagate},
     {"capture", "Record what the trunk's matrices read, and what the model predicts", add_capture},
+    {"sensitivity", "Measure what each trunk matrix costs in another format", add_sensitivity},
+    {"fit", "Fit a compressed pack's scales to its teacher, layer by layer", add_fit},
     {"bench", "Measure speed, per operation and against this machine's memory", add_bench},
 });
 

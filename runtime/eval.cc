@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <sstream>
 
@@ -11,6 +10,7 @@
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/json_writer.h"
+#include "schema/text_file.h"
 
 namespace k3 {
 namespace {
@@ -157,12 +157,6 @@ void print_table(const std::vector<EvalResult>& results, std::ostream& out) {
          "one lacks; present: share of (token, layer) that lacks none\n";
 }
 
-void write_receipt(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text << std::flush;
-  if (!file) throw Error(path, ": cannot write the receipt");
-}
-
 }  // namespace
 
 void eval(const EvalCommandOptions& options, std::ostream& out, std::ostream& progress) {
@@ -248,7 +242,7 @@ void eval(const EvalCommandOptions& options, std::ostream& out, std::ostream& pr
       print_table(each.results, out);
     }
   }
-  if (!options.receipt_path.empty()) write_receipt(options.receipt_path, receipt);
+  if (!options.receipt_path.empty()) write_text_file(options.receipt_path, receipt);
   if (options.max_kl && mean_kl(results) > *options.max_kl) {
     throw Error(options.load.pack_path, ": the mean KL is ", mean_kl(results),
                 " nats, --max-kl allows ", *options.max_kl);

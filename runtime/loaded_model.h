@@ -52,6 +52,7 @@ class LoadedModel {
   const ModelConfig& config() const { return config_; }  // the pack's, with the layers that run
   const std::optional<PrunePlan>& plan() const { return plan_; }
   const Weights& weights() const { return weights_; }
+  Weights& weights() { return weights_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
   Backend& backend() { return *backend_; }
   ExpertCache& experts() { return experts_; }

@@ -15,6 +15,10 @@ done
 fits() { expect_status 0 python3 "$watch" text/heldout-*.jsonl -- "$@"; }
 fits "$K3EXEC" capture nano.k3pack --text text/calibration-*.jsonl --calibration nano.k3cal --teacher nano.k3teach -q
 fits "$K3EXEC" capture nano.k3pack --text text/calibration-*.jsonl --calibration p.k3cal --propagated ternary.k3pack -q
+fits "$K3EXEC" sensitivity nano.k3pack --candidates ternary.k3pack --text text/calibration-*.jsonl -o nano.k3sens --max-tokens 256 -q
+fits "$K3C" compile "$nano" -o auto.k3pack --trunk auto --sensitivity nano.k3sens --trunk-bits 3 --quiet
+fits "$K3EXEC" fit ternary.k3pack --teacher-pack nano.k3pack --text text/calibration-*.jsonl -o ternary.k3tune -q
+fits "$K3C" compile "$nano" -o tuned.k3pack --trunk ternary --tuned ternary.k3tune --quiet
 
 # A held-out file among the texts is refused before it is opened.
 expect_status 1 python3 "$watch" text/heldout-*.jsonl -- "$K3EXEC" capture nano.k3pack --text text/*.jsonl --calibration x.k3cal

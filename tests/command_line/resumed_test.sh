@@ -67,7 +67,7 @@ whole=$(resumed_bytes)
 
 # A journal cut anywhere costs what it no longer claims.
 size=$(stat -c %s left.journal)
-for at in 0 1 47 48 49 95 96 97 $((size / 2)) $((size - 1)); do
+for at in 0 1 55 56 57 111 112 113 $((size / 2)) $((size - 1)); do
   left
   truncate -s "$at" out.k3pack.unfinished.journal
   resumed_to_the_same "journal cut at $at"
@@ -90,7 +90,7 @@ left
 first=$(python3 -c '
 import struct
 journal = open("left.journal", "rb").read()
-print(min(struct.unpack_from("<Q", journal, at)[0] for at in range(48, len(journal) - 47, 48)))
+print(min(struct.unpack_from("<Q", journal, at)[0] for at in range(56, len(journal) - 55, 56)))
 ')
 # Extents of the trunk lie in the order of the items.
 at=$("$K3C" inspect want.k3pack --report sources | python3 -c "

@@ -9,9 +9,9 @@ namespace k3 {
 namespace {
 
 constexpr JournalKey kKey{11, 22};
-constexpr EncodedItem kItem{0x1234, 0x5678, 0.125, {118, 119, 120}};
+constexpr EncodedItem kItem{0x1234, 0x5678, 0x9abc, 0.125, {118, 119, 120}};
 constexpr size_t kItems = 5;
-constexpr size_t kPieceBytes = 48;
+constexpr size_t kPieceBytes = 56;
 
 // A journal of kKey with claims of items 3 and 1.
 std::vector<std::byte> two_records(const TempFolder& folder) {
@@ -32,6 +32,7 @@ TEST(EncodeJournal, GivesBackWhatWasAdded) {
   ASSERT_TRUE(journal.claim(3).has_value());
   EXPECT_EQ(journal.claim(3)->extent_xxh3, kItem.extent_xxh3);
   EXPECT_EQ(journal.claim(3)->source_xxh3, kItem.source_xxh3);
+  EXPECT_EQ(journal.claim(3)->untuned_xxh3, kItem.untuned_xxh3);
   EXPECT_EQ(journal.claim(3)->row_bound, kItem.row_bound);
   EXPECT_EQ(journal.claim(3)->least_exponent, kItem.least_exponent);
   EXPECT_TRUE(journal.claim(1).has_value());

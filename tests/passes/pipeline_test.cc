@@ -31,7 +31,7 @@ TEST(Pipeline, RunsThePassesInTheDocumentedOrder) {
   const PassResults results = run_pipeline(model, {}, quiet);
   std::vector<std::string> names;
   for (const PassRecord& pass : results.passes) names.push_back(pass.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"census", "ternary_trunk", "prune_experts",
+  EXPECT_EQ(names, (std::vector<std::string>{"census", "ternary_trunk", "tuning", "prune_experts",
                                              "reorder_layout", "assign_offsets"}));
 }
 

@@ -167,7 +167,7 @@ TEST(TernarySolver, ComesCloseToTheBestOfAllCodesAndScales) {
 }
 
 TEST(TernarySolver, SolvesTheTargetThatUndoesEarlierErrors) {
-  // Inputs of half the size: the target is twice the matrix, with the same codes.
+  // Inputs of half the size: the whole target is twice the matrix, with the same codes.
   const Layer layer(6, kCols, 9);
   std::vector<float> twice = layer.gram;
   for (float& value : twice) value *= 2;
@@ -176,10 +176,13 @@ TEST(TernarySolver, SolvesTheTargetThatUndoesEarlierErrors) {
   options.propagated_damping = 1e-5;
   const TernarySolution plain = solve_ternary(input, options);
   input.cross_gram = twice;
-  const TernarySolution propagated = solve_ternary(input, options);
-  for (size_t r = 0; r < 6; ++r) {
-    EXPECT_NEAR(propagated.codes.row_scales[r], 2 * plain.codes.row_scales[r],
-                0.05 * plain.codes.row_scales[r]);
+  for (const double strength : {0.5, 1.0}) {
+    options.propagated_strength = strength;
+    const TernarySolution propagated = solve_ternary(input, options);
+    for (size_t r = 0; r < 6; ++r) {
+      EXPECT_NEAR(propagated.codes.row_scales[r], (1 + strength) * plain.codes.row_scales[r],
+                  0.05 * plain.codes.row_scales[r]);
+    }
   }
 }
 

@@ -1,0 +1,83 @@
+#include "schema/tuning.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "schema/error.h"
+#include "schema/hash.h"
+#include "schema/safetensors_writer.h"
+
+namespace k3 {
+namespace {
+
+constexpr const char* kKind = "k3tune";
+constexpr const char* kVersion = "1";
+constexpr const char* kPayloadKey = "pack_payload_xxh3";
+constexpr int64_t kHashedAtOnce = int64_t{1} << 20;
+
+std::string_view metadata(const File& file, const SafetensorsHeader& header, std::string_view key) {
+  for (const auto& [name, value] : header.metadata()) {
+    if (name == key) return value;
+  }
+  throw Error(file.path(), ": metadata ", key, " is missing, expected that of a .k3tune file");
+}
+
+}  // namespace
+
+void write_tuning(const std::string& path, uint64_t pack_payload_xxh3,
+                  std::span<const TunedTensor> tensors) {
+  std::vector<TensorToWrite> items;
+  for (const TunedTensor& tensor : tensors) {
+    K3_CHECK(tensor.shape.elements() == std::ssize(tensor.values));
+    items.push_back(
+        {tensor.name, Dtype::kF32, tensor.shape, std::as_bytes(std::span(tensor.values))});
+  }
+  const std::pair<std::string, std::string> facts[] = {
+      {"kind", kKind}, {"version", kVersion}, {kPayloadKey, hex_digits(pack_payload_xxh3)}};
+  write_safetensors(path, items, facts);
+}
+
+TuningReader::TuningReader(const std::string& path)
+    : file_(path), header_(read_safetensors_header(file_)) {
+  for (const auto& [key, expected] : {std::pair{"kind", kKind}, std::pair{"version", kVersion}}) {
+    if (const std::string_view found = metadata(file_, header_, key); found != expected) {
+      throw Error(path, ": ", key, " is ", found, ", expected ", expected);
+    }
+  }
+  const std::string_view digits = metadata(file_, header_, kPayloadKey);
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), pack_payload_xxh3_, 16);
+  if (error != std::errc() || end != digits.data() + digits.size() || digits.size() != 16) {
+    throw Error(path, ": ", kPayloadKey, " is ", digits, ", expected 16 hexadecimal digits");
+  }
+  for (int64_t i = 0; i < tensors(); ++i) {
+    if (header_.dtype(i) != Dtype::kF32 || shape(i).rank() < 1 || shape(i).rank() > 2) {
+      throw Error(path, ": tensor ", name(i), ": is ", dtype_name(header_.dtype(i)), " ", shape(i),
+                  ", expected F32 [rows, blocks] or [width]");
+    }
+  }
+}
+
+void TuningReader::read(int64_t i, std::span<float> values) const {
+  K3_CHECK(std::ssize(values) == shape(i).elements());
+  file_.read_at(header_.offset_bytes(i), std::as_writable_bytes(values));
+  const bool is_scale = shape(i).rank() == 2;
+  for (size_t at = 0; at < values.size(); ++at) {
+    if (std::isfinite(values[at]) && !(is_scale && values[at] < 0)) continue;
+    throw Error(path(), ": tensor ", name(i), ": value ", at, " is ", values[at], ", expected a ",
+                is_scale ? "finite number of at least 0" : "finite number");
+  }
+}
+
+uint64_t TuningReader::file_xxh3() const {
+  Xxh3Stream hash;
+  std::vector<std::byte> piece;
+  for (int64_t at = 0; at < file_.size_bytes(); at += kHashedAtOnce) {
+    piece.resize(static_cast<size_t>(std::min(kHashedAtOnce, file_.size_bytes() - at)));
+    read_hashed(file_, at, piece, hash);
+  }
+  return hash.digest();
+}
+
+}  // namespace k3

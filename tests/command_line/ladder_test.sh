@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# From measured sensitivities to a budgeted trunk, and from a fit to a tuned pack.
+source "$(dirname "$0")/checks.sh"
+
+text=$K3_SOURCE_DIR/examples/nano/text
+for format in bf16 ternary2 ternary; do
+  "$K3C" compile "$nano" -o $format.k3pack --trunk $format --quiet >/dev/null
+done
+few="--window-tokens 48 --max-tokens 48 --quiet"
+
+expect_status 1 "$K3EXEC" sensitivity bf16.k3pack --candidates ternary.k3pack --text "$text"/heldout-prose.jsonl -o s.k3sens $few
+expect_one_line err "heldout-prose.jsonl: is held-out"
+expect_status 0 "$K3EXEC" sensitivity bf16.k3pack --candidates ternary2.k3pack,ternary.k3pack \
+  --text "$text"/calibration-prose.jsonl -o s.k3sens $few
+expect_line out "^whole trunk +ternary2 +78 "
+expect_line out "^kda +ternary +30 "
+
+# A budget is kept, every matrix says why it is what it is, and the prediction is in the pack.
+auto="--trunk auto --sensitivity s.k3sens --quiet"
+expect_status 0 "$K3C" compile "$nano" -o auto.k3pack $auto --trunk-bits 2.5
+expect_line out "^note: auto: [0-9]+ in ternary, [0-9]+ in ternary2; .* 2\.[34][0-9]* nominal bits .*predicted KL"
+cp auto.k3pack again.k3pack
+expect_status 0 "$K3C" compile "$nano" -o auto.k3pack $auto --trunk-bits 2.5 --threads 1
+cmp auto.k3pack again.k3pack || fail "the same budget made another pack"
+expect_status 0 "$K3C" inspect auto.k3pack
+expect_line out "^option trunk bits: 2.5$"
+expect_line out "^option sensitivity: [0-9a-f]{16}$"
+expect_line out "^pass ternary_trunk: predicted KL: "
+expect_status 0 "$K3C" explain auto.k3pack model.layers.0.mlp.down_proj.weight
+expect_line out "decision .*ternary2?: what its sensitivity earns .*KL in nats"
+expect_status 0 "$K3C" verify auto.k3pack --quiet
+
+gigabytes() { "$K3C" inspect auto.k3pack --json | python3 -c 'import json, sys
+print(json.load(sys.stdin)["provenance"]["passes"]["ternary_trunk"]["trunk bytes"] / 1e9)'; }
+expect_status 0 "$K3C" compile "$nano" -o auto.k3pack $auto --trunk-budget-gb 0.004
+python3 -c "import sys; sys.exit(not 0.0035 < $(gigabytes) <= 0.004)" || fail "the trunk takes $(gigabytes) GB"
+expect_status 0 "$K3C" compile "$nano" -o auto.k3pack $auto --max-kl 0
+expect_line out "^note: auto: 78 in bf16; .*predicted KL 0:"
+expect_status 1 "$K3C" compile "$nano" -o none.k3pack $auto --max-kl 1e-6 --trunk-budget-gb 0.004
+expect_one_line err "s.k3sens: a predicted KL of 1e-06 is out of reach within the budget; the best point there is 0.00[0-9]* GB.*; the bound takes"
+expect_status 1 "$K3C" compile "$nano" -o none.k3pack $auto --trunk-budget-gb 0.001
+expect_one_line err "s.k3sens: the trunk does not fit the budget; the least is"
+[[ ! -e none.k3pack ]] || fail "a pack was left behind"
+expect_status 2 "$K3C" compile "$nano" -o none.k3pack $auto
+expect_status 2 "$K3C" compile "$nano" -o none.k3pack --trunk auto --max-kl 1
+expect_status 2 "$K3C" compile "$nano" -o none.k3pack --trunk ternary --max-kl 1
+
+# Other weights, other sensitivities.
+"$K3C" synth other --preset nano --quiet >/dev/null
+expect_status 1 "$K3C" compile other -o none.k3pack $auto --max-kl 1
+expect_one_line err "s.k3sens: tensor model.layers.0.[a-z_.]*.weight: was measured on weights"
+
+# A fit is for one pack: with it the outputs change, codes and sizes do not; another pack refuses it.
+expect_status 0 "$K3EXEC" fit ternary.k3pack --teacher-pack bf16.k3pack --text "$text"/calibration-prose.jsonl \
+  -o t.k3tune --window-tokens 64 --max-tokens 256 -q
+expect_line out "^78 matrices fitted on 256 tokens: "
+expect_status 0 "$K3C" compile "$nano" -o tuned.k3pack --trunk ternary --tuned t.k3tune --quiet
+[[ $(stat -c %s tuned.k3pack) -ge $(stat -c %s ternary.k3pack) ]] || fail "the tuned pack is smaller"
+expect_status 0 "$K3C" verify tuned.k3pack --quiet
+expect_status 1 "$K3C" diff ternary.k3pack tuned.k3pack --check
+expect_status 0 "$K3C" explain tuned.k3pack model.layers.3.self_attn.q_b_proj.weight
+expect_line out "decision +tuning: tuned scales: "
+expect_status 1 "$K3C" compile "$nano" -o none.k3pack --trunk ternary --experts compact --tuned t.k3tune --quiet
+expect_one_line err "t.k3tune: was tuned for the pack with payload [0-9a-f]{16}, without it .* make payload [0-9a-f]{16}$"
+[[ ! -e none.k3pack ]] || fail "a pack was left behind"
+expect_status 1 "$K3C" compile "$nano" -o none.k3pack --trunk bf16 --tuned t.k3tune --quiet
+expect_line err "expected a matrix with block scales or a norm's gain"

@@ -1,0 +1,118 @@
+// A pack compiled with --tuned, against the one that it was tuned for.
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "compiler/compile.h"
+#include "schema/formats/block_scales.h"
+#include "schema/little_endian.h"
+#include "schema/matrix_view.h"
+#include "schema/pack_reader.h"
+#include "schema/tuning.h"
+#include "tests/temp_folder.h"
+#include "tests/thrown_message.h"
+
+namespace k3 {
+namespace {
+
+constexpr const char* kMatrix = "model.layers.2.self_attn.o_proj.weight";
+constexpr const char* kNorm = "model.layers.2.input_layernorm.weight";
+
+class TunedPack : public testing::Test {
+ protected:
+  TunedPack() { compile("plain", ""); }
+
+  void compile(const std::string& name, const std::string& tuning) {
+    CompileRequest request;
+    request.checkpoint = K3_SOURCE_DIR "/examples/nano/checkpoint";
+    request.output = folder_.path(name);
+    request.quiet = true;
+    request.options.ternary_trunk.trunk = Precision::kTernary;
+    request.options.tuning.path = tuning;
+    testing::internal::CaptureStdout();
+    const std::string message = thrown_message([&] { run_compile(request); });
+    testing::internal::GetCapturedStdout();
+    if (message != "no error") throw Error(message);
+  }
+  PackReader pack(const std::string& name) const { return PackReader(folder_.path(name)); }
+
+  // Scales and a gain that no rounding would have made.
+  std::vector<TunedTensor> tensors() const {
+    const PackReader plain = pack("plain");
+    const PackTensor& matrix = *plain.find(kMatrix);
+    const Blocks160 place{matrix.format, matrix.shape[0], matrix.shape[1]};
+    TunedTensor scales{kMatrix, {place.rows, place.blocks_per_row()}, {}};
+    for (int64_t i = 0; i < *scales.shape.elements(); ++i) {
+      scales.values.push_back(1e-3F * static_cast<float>(i % 7));
+    }
+    TunedTensor gain{kNorm, plain.find(kNorm)->shape, {}};
+    for (int64_t i = 0; i < *gain.shape.elements(); ++i) {
+      gain.values.push_back(0.1F - 0.001F * static_cast<float>(i));
+    }
+    return {scales, gain};
+  }
+  std::string write(uint64_t payload) const {
+    const std::string path = folder_.path("t.k3tune");
+    write_tuning(path, payload, tensors());
+    return path;
+  }
+  static std::vector<std::byte> extent_of(const PackReader& pack, const PackTensor& tensor) {
+    std::vector<std::byte> bytes(static_cast<size_t>(tensor.extent.length_bytes));
+    pack.read(tensor.extent, tensor.name, bytes);
+    return bytes;
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(TunedPack, HasTheTunedScalesBehindTheSameCodes) {
+  const PackReader plain = pack("plain");
+  compile("tuned", write(plain.payload_xxh3()));
+  const PackReader tuned = pack("tuned");
+  EXPECT_TRUE(tuned.verify().empty());
+  const std::vector<float> scales = tensors()[0].values;
+  for (const PackTensor& before : plain.index().content.tensors) {
+    const PackTensor& after = *tuned.find(before.name);
+    if (before.name == kNorm) continue;
+    const std::vector<std::byte> got = extent_of(tuned, after);
+    std::vector<std::byte> want = extent_of(plain, before);
+    if (before.name == kMatrix) {
+      const Blocks160 place{before.format, before.shape[0], before.shape[1]};
+      const auto blocks = static_cast<size_t>(place.blocks_per_row());
+      for (int64_t row = 0; row < place.rows; ++row) {
+        std::vector<uint8_t> multipliers(blocks);
+        const float row_scale = round_block_scales(
+            std::span(scales).subspan(static_cast<size_t>(row) * blocks, blocks), multipliers);
+        std::ranges::copy(std::as_bytes(std::span(multipliers)),
+                          &want[static_cast<size_t>(place.multiplier_offset(row, 0))]);
+        store_little_endian(std::bit_cast<uint32_t>(row_scale),
+                            &want[static_cast<size_t>(place.row_scale_offset(row))]);
+      }
+      EXPECT_NE(want, extent_of(plain, before));
+    }
+    EXPECT_EQ(got, want) << before.name;
+  }
+}
+
+TEST_F(TunedPack, HasTheTunedGainAsFloats) {
+  compile("tuned", write(pack("plain").payload_xxh3()));
+  const PackReader tuned = pack("tuned");
+  const PackTensor& norm = *tuned.find(kNorm);
+  EXPECT_EQ(norm.format, Format::kF32);
+  const std::vector<std::byte> bytes = extent_of(tuned, norm);
+  const std::vector<float> gain = tensors()[1].values;
+  ASSERT_EQ(bytes.size(), gain.size() * sizeof(float));
+  for (size_t i = 0; i < gain.size(); ++i) {
+    EXPECT_EQ(std::bit_cast<float>(load_little_endian<uint32_t>(&bytes[4 * i])), gain[i]);
+  }
+}
+
+TEST_F(TunedPack, IsRefusedWhenTheTuningIsForAnother) {
+  const uint64_t payload = pack("plain").payload_xxh3();
+  const std::string message = thrown_message([&] { compile("tuned", write(payload + 1)); });
+  EXPECT_NE(message.find("make payload " + hex_digits(payload)), std::string::npos) << message;
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("tuned")));
+}
+
+}  // namespace
+}  // namespace k3
