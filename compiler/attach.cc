@@ -90,6 +90,7 @@ void append_index(const OutputFile& file, const PackReader& pack, const PackRece
   frame.index = {align_up(pack.file_bytes(), kExtentAlignment), static_cast<int64_t>(index.size()),
                  xxh3(index)};
   frame.file_bytes = frame.index.end_bytes();
+  frame.features = pack.frame().features;
   file.write_at(frame.index.offset_bytes, index);
   file.sync();
   file.write_at(0, encode_frame(frame));

@@ -218,6 +218,15 @@ Action setup_compile(CLI::App& app) {
   app.add_flag("--keep-work", request->keep_work,
                "Leave OUT.work, the folder with the solved matrices: a later compile of the same "
                "weights, calibration and options takes them from there");
+  app.add_flag(
+      "--rotate", request->options.rotate_stream.rotate,
+      "Fold norm gains into the weights and rotate the residual stream, so that no channel "
+      "is an outlier for the formats with few bits. Exact but for rounding; what keeps its "
+      "precision becomes f32, and a few vectors are rotated when the pack runs");
+  app.add_option("--rotate-seed", request->options.rotate_stream.seed,
+                 "Another rotation: the seed of its signs (default 0)")
+      ->needs("--rotate")
+      ->type_name("N");
   app.add_option(
          "--experts", request->options.reorder_layout.experts,
          "Layout of the experts: exact keeps their bytes as they are, compact stores half a "

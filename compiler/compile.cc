@@ -274,6 +274,7 @@ void run_compile(const CompileRequest& request) {
   frame.index.offset_bytes = align_up(results.data_end_bytes, kExtentAlignment);
   frame.index.length_bytes = static_cast<int64_t>(planned.bytes.size());
   frame.file_bytes = frame.index.end_bytes();
+  frame.features = demanded_features(model.config);
   check_index(frame, index, request.checkpoint + ": as planned");
   const MemoryPlan memory =
       plan_memory(encode_worker_bytes(model),
@@ -298,7 +299,7 @@ void run_compile(const CompileRequest& request) {
   index = planned_index(model, results, request.options);
   const IndexBytes finished = encode_whole(index);
   K3_CHECK(static_cast<int64_t>(finished.bytes.size()) == frame.index.length_bytes);
-  writer.finish(frame.index.offset_bytes, finished.bytes);
+  writer.finish(frame.index.offset_bytes, finished.bytes, frame.features);
   if (solutions && !request.keep_work) solutions->remove();
   print_outcome(request, index, model, results,
                 {frame.file_bytes, memory, encoded, finished.payload_xxh3});

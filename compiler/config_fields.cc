@@ -24,6 +24,9 @@ std::string text_of(const std::optional<Value>& value) {
 }  // namespace
 
 std::vector<std::pair<std::string_view, std::string>> config_fields(const ModelConfig& config) {
+  const auto rotation = [&config](auto member) {
+    return config.rotation ? std::to_string(*config.rotation.*member) : "none";
+  };
   return {
       {"hidden_size", text_of(config.hidden_size)},
       {"vocab_size", text_of(config.vocab_size)},
@@ -59,6 +62,14 @@ std::vector<std::pair<std::string_view, std::string>> config_fields(const ModelC
       {"bos_token_id", text_of(config.bos_token_id)},
       {"eos_token_id", text_of(config.eos_token_id)},
       {"pad_token_id", text_of(config.pad_token_id)},
+      {"rotation seed", rotation(&RotatedBasis::seed)},
+      {"rotation stream_block", rotation(&RotatedBasis::stream_block)},
+      {"rotation query_block", rotation(&RotatedBasis::query_block)},
+      {"rotation kda_block", rotation(&RotatedBasis::kda_block)},
+      {"rotation mla_block", rotation(&RotatedBasis::mla_block)},
+      {"rotation dense_block", rotation(&RotatedBasis::dense_block)},
+      {"rotation shared_block", rotation(&RotatedBasis::shared_block)},
+      {"rotation latent_block", rotation(&RotatedBasis::latent_block)},
   };
 }
 

@@ -123,11 +123,9 @@ class Encoding {
 
   EncodedItem encode(const WorkItem& item, Worker& worker) {
     if (item.kind == WorkItem::Kind::kTrunk) {
-      const TrunkTensor& tensor = model_.trunk[item.index];
-      const File& shard = *model_.shards[static_cast<size_t>(tensor.source.shard)];
-      const EncodedHashes hashes = encode_trunk_tensor(
-          tensor, shard, writer_, worker.buffer, solutions_, model_.tuning.get(),
-          [&](int64_t bytes) { progress_.advance(bytes); });
+      const EncodedHashes hashes =
+          encode_trunk_tensor(model_, model_.trunk[item.index], writer_, worker.buffer, solutions_,
+                              [&](int64_t bytes) { progress_.advance(bytes); });
       return {.extent_xxh3 = hashes.extent,
               .source_xxh3 = hashes.source,
               .untuned_xxh3 = hashes.untuned};

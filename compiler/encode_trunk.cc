@@ -72,21 +72,23 @@ float encode_row(Format format, std::span<const float> weights, std::span<int8_t
   return scale;
 }
 
-int64_t rows_at_once(int64_t source_row_bytes) {
-  return std::max<int64_t>(1, kChunkBytes / source_row_bytes);
+int64_t source_row_bytes(const TrunkTensor& tensor) {
+  const int64_t rows = tensor.shape.rank() == 2 ? tensor.shape[0] : 1;
+  return tensor.source.length_bytes / rows;
 }
 
-// Returns the hash of the source.
-uint64_t encode_blocks160(const TrunkTensor& tensor, const File& shard, SourceStream& source,
-                          TrunkExtentStream& extent) {
+int64_t rows_at_once(const TrunkTensor& tensor) {
+  return std::max<int64_t>(1, kChunkBytes / source_row_bytes(tensor));
+}
+
+void encode_blocks160(const TrunkTensor& tensor, WeightRows& source, TrunkExtentStream& extent) {
   const Blocks160 place{tensor.format, tensor.shape[0], tensor.shape[1]};
   const auto blocks = static_cast<size_t>(place.blocks_per_row());
   const auto stride = static_cast<size_t>(place.row_stride_bytes());
-  const int64_t source_row_bytes = place.cols * dtype_bytes(tensor.dtype);
-  const int64_t most_rows = rows_at_once(source_row_bytes);
+  const auto cols = static_cast<size_t>(place.cols);
+  const int64_t most_rows = rows_at_once(tensor);
 
-  Xxh3Stream source_hash;
-  std::vector<float> weights(static_cast<size_t>(place.cols));
+  std::vector<float> weights;  // a chunk of rows
   std::vector<int8_t> codes(blocks * static_cast<size_t>(kBlockInputs));
   std::vector<uint8_t> first_plane;  // a chunk of its rows
   // Everything behind the first plane, from its end to the extent's.
@@ -98,20 +100,17 @@ uint64_t encode_blocks160(const TrunkTensor& tensor, const File& shard, SourceSt
 
   for (int64_t first = 0; first < place.rows; first += most_rows) {
     const int64_t rows = std::min(most_rows, place.rows - first);
-    const auto bytes = source.next(rows * source_row_bytes);
-    source_hash.update(bytes);
+    weights.resize(static_cast<size_t>(rows) * cols);
+    source.read(first, std::span(weights));
     first_plane.resize(static_cast<size_t>(rows) * stride);
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = first + i;
-      decode_weight_row(tensor, shard, row,
-                        bytes.subspan(static_cast<size_t>(i * source_row_bytes),
-                                      static_cast<size_t>(source_row_bytes)),
-                        weights);
       std::array<std::span<uint8_t>, 2> planes = {
           std::span(first_plane).subspan(static_cast<size_t>(i) * stride, stride), {}};
       if (place.planes() == 2) planes[1] = tail_at(place.code_offset(row, 0, 1), stride);
-      const float scale = encode_row(tensor.format, weights, codes,
-                                     tail_at(place.multiplier_offset(row, 0), blocks), planes);
+      const float scale =
+          encode_row(tensor.format, std::span(weights).subspan(static_cast<size_t>(i) * cols, cols),
+                     codes, tail_at(place.multiplier_offset(row, 0), blocks), planes);
       store_little_endian(
           std::bit_cast<uint32_t>(scale),
           std::as_writable_bytes(tail_at(place.row_scale_offset(row), sizeof(scale))).data());
@@ -119,7 +118,23 @@ uint64_t encode_blocks160(const TrunkTensor& tensor, const File& shard, SourceSt
     extent.write(std::as_bytes(std::span(first_plane)));
   }
   extent.write(std::as_bytes(std::span(tail)));
-  return source_hash.digest();
+}
+
+// Rows that folding changed, as f32.
+void encode_floats(const TrunkTensor& tensor, WeightRows& source, TrunkExtentStream& extent) {
+  const int64_t most_rows = rows_at_once(tensor);
+  std::vector<float> weights;
+  std::vector<std::byte> bytes;
+  for (int64_t first = 0; first < source.rows(); first += most_rows) {
+    const int64_t rows = std::min(most_rows, source.rows() - first);
+    weights.resize(static_cast<size_t>(rows * source.cols()));
+    source.read(first, std::span(weights));
+    bytes.resize(weights.size() * sizeof(float));
+    for (size_t i = 0; i < weights.size(); ++i) {
+      store_little_endian(std::bit_cast<uint32_t>(weights[i]), &bytes[i * sizeof(float)]);
+    }
+    extent.write(bytes);
+  }
 }
 
 // The extent as the work folder has it.
@@ -141,35 +156,53 @@ EncodedHashes copy_solution(const TrunkTensor& tensor, const PackWriter& writer,
 
 }  // namespace
 
-EncodedHashes encode_trunk_tensor(const TrunkTensor& tensor, const File& shard,
+EncodedHashes encode_trunk_tensor(const Model& model, const TrunkTensor& tensor,
                                   const PackWriter& writer, AlignedBytes& buffer,
-                                  const SolutionStore* solutions, const TuningReader* tuning,
+                                  const SolutionStore* solutions,
                                   const std::function<void(int64_t)>& on_read) {
+  const TuningReader* const tuning = model.tuning.get();
   if (tensor.solution) return copy_solution(tensor, writer, *solutions, tuning, on_read);
   K3_CHECK(tensor.source.length_bytes ==
            tensor.shape.elements().value_or(-1) * dtype_bytes(tensor.dtype));
-  SourceStream source(shard, tensor.source, buffer, on_read);
   TrunkExtentStream extent(tensor, tuning, writer);
-  if (lies_in_blocks160(tensor.format)) {
-    const uint64_t source_hash = encode_blocks160(tensor, shard, source, extent);
+  if (!lies_in_blocks160(tensor.format) && !tensor.folding.changes_values()) {
+    SourceStream source(*model.shards[static_cast<size_t>(tensor.source.shard)], tensor.source,
+                        buffer, on_read);
+    copy_rows(source, extent);
     const auto hashes = extent.finish();
-    return {hashes.extent, source_hash, hashes.untuned};
+    return {hashes.extent, hashes.untuned, hashes.untuned};
   }
-  copy_rows(source, extent);
+  Xxh3Stream source_hash;
+  WeightRows source(model, tensor, [&](std::span<const std::byte> bytes) {
+    source_hash.update(bytes);
+    on_read(static_cast<int64_t>(bytes.size()));
+  });
+  if (lies_in_blocks160(tensor.format)) {
+    encode_blocks160(tensor, source, extent);
+  } else {
+    encode_floats(tensor, source, extent);
+  }
+  hash_folding(model, tensor, source_hash);
   const auto hashes = extent.finish();
-  return {hashes.extent, hashes.untuned, hashes.untuned};
+  return {hashes.extent, source_hash.digest(), hashes.untuned};
 }
 
 int64_t trunk_buffer_bytes(const TrunkTensor& tensor) {
-  if (!lies_in_blocks160(tensor.format)) return std::min(kChunkBytes, tensor.source.length_bytes);
+  if (tensor.solution) return 2 * planned_bytes(tensor);  // the record and what is taken from it
+  const bool in_blocks = lies_in_blocks160(tensor.format);
+  if (!in_blocks && !tensor.folding.changes_values()) {
+    return std::min(kChunkBytes, tensor.source.length_bytes);
+  }
+  const int64_t row_bytes = source_row_bytes(tensor);
+  const int64_t cols = row_bytes / dtype_bytes(tensor.dtype);
+  const int64_t rows = std::min(tensor.source.length_bytes / row_bytes, rows_at_once(tensor));
+  const int64_t floats = rows * cols * static_cast<int64_t>(sizeof(float));
+  const int64_t source = WeightRows::memory_bytes(tensor, rows);
+  if (!in_blocks) return source + 2 * floats;
   const Blocks160 place{tensor.format, tensor.shape[0], tensor.shape[1]};
-  if (tensor.solution) return 2 * place.extent_bytes();  // the record and what is taken from it
-  const int64_t source_row_bytes = place.cols * dtype_bytes(tensor.dtype);
-  const int64_t rows = std::min(place.rows, rows_at_once(source_row_bytes));
   const int64_t tail = place.extent_bytes() - place.plane_bytes();
-  constexpr int64_t kPerWeight = sizeof(float) + 2 * sizeof(int8_t);
-  const int64_t one_row = kPerWeight * place.blocks_per_row() * kBlockInputs;
-  return rows * (source_row_bytes + place.row_stride_bytes()) + tail + one_row;
+  const int64_t codes = 2 * place.blocks_per_row() * kBlockInputs;
+  return source + floats + rows * place.row_stride_bytes() + tail + codes;
 }
 
 }  // namespace k3

@@ -8,7 +8,6 @@
 #include "passes/model.h"
 #include "passes/solution_store.h"
 #include "schema/aligned_bytes.h"
-#include "schema/file.h"
 
 namespace k3 {
 
@@ -18,14 +17,15 @@ struct EncodedHashes {
   uint64_t untuned = 0;  // of the extent as it would be without its tuning
 };
 
-// Streams `tensor` from `shard` through `buffer` and its planned format into `writer`. f32 and bf16
-// are copied; int8 goes row by row through encode_int8_row, a ternary format through
-// round_ternary_row, unless it was solved: then its extent comes from `solutions`. Tuned scales and
-// gains come from `tuning`. Calls `on_read` with the bytes of each piece read. Throws Error for a
-// weight that is not finite where it must be rounded.
-EncodedHashes encode_trunk_tensor(const TrunkTensor& tensor, const File& shard,
+// Streams `tensor` of `model` through its planned format into `writer`. f32 and bf16 are copied
+// through `buffer`, unless folding changes their values, which become f32; int8 goes row by row
+// through encode_int8_row, a ternary format through round_ternary_row, unless it was solved: then
+// its extent comes from `solutions`. Tuned scales and gains take the place of what that gives.
+// Calls `on_read` with the bytes of each piece read. Throws Error for a weight that is not finite
+// where it must be rounded.
+EncodedHashes encode_trunk_tensor(const Model& model, const TrunkTensor& tensor,
                                   const PackWriter& writer, AlignedBytes& buffer,
-                                  const SolutionStore* solutions, const TuningReader* tuning,
+                                  const SolutionStore* solutions,
                                   const std::function<void(int64_t)>& on_read);
 
 // The bytes of memory that encoding `tensor` takes at most, `buffer` included.

@@ -13,9 +13,17 @@
 namespace k3 {
 namespace {
 
+void print_rotation(const RotatedBasis& basis) {
+  std::cout << "rotation: seed " << basis.seed << ", blocks: stream " << basis.stream_block
+            << ", query rank " << basis.query_block << "; online: kda heads " << basis.kda_block
+            << ", mla heads " << basis.mla_block << ", dense " << basis.dense_block << ", shared "
+            << basis.shared_block << ", latent " << basis.latent_block << '\n';
+}
+
 void print_text(const PackReader& pack) {
   const PackIndex& index = pack.index();
   print_table(summarize(index.content), std::cout);
+  if (index.content.config.rotation) print_rotation(*index.content.config.rotation);
   print_memory(memory_need(index.content), std::cout);
   for (const PackSideFile& file : index.content.side_files) {
     std::cout << "side file " << file.name << ": " << format_count(file.raw_bytes) << " bytes, "
@@ -42,6 +50,19 @@ void print_text(const PackReader& pack) {
             << hex_digits(pack.payload_xxh3()) << '\n';
 }
 
+void write_rotation(const RotatedBasis& basis, JsonWriter& json) {
+  json.begin_object();
+  json.member("seed", basis.seed);
+  json.member("stream_block", basis.stream_block);
+  json.member("query_block", basis.query_block);
+  json.member("kda_block", basis.kda_block);
+  json.member("mla_block", basis.mla_block);
+  json.member("dense_block", basis.dense_block);
+  json.member("shared_block", basis.shared_block);
+  json.member("latent_block", basis.latent_block);
+  json.end_object();
+}
+
 void write_config(const ModelConfig& config, JsonWriter& json) {
   json.begin_object();
   json.member("layers", config.layers.size());
@@ -51,6 +72,8 @@ void write_config(const ModelConfig& config, JsonWriter& json) {
   json.member("experts_per_token", config.experts_per_token);
   json.member("expert_width", config.expert_width());
   json.member("expert_intermediate_size", config.expert_intermediate_size);
+  json.key("rotation");
+  config.rotation ? write_rotation(*config.rotation, json) : json.null();
   json.end_object();
 }
 

@@ -17,6 +17,12 @@ pack::Extent to_struct(const Extent& extent) {
           extent.xxh3};
 }
 
+Offset<pack::Rotation> add_rotation(FlatBufferBuilder& builder, const RotatedBasis& basis) {
+  return pack::CreateRotation(builder, basis.seed, basis.stream_block, basis.query_block,
+                              basis.kda_block, basis.mla_block, basis.dense_block,
+                              basis.shared_block, basis.latent_block);
+}
+
 // Empty optionals stay absent: that is their meaning on disk too.
 Offset<pack::Config> add_config(FlatBufferBuilder& builder, const ModelConfig& config) {
   std::vector<pack::LayerKinds> kinds;
@@ -25,6 +31,8 @@ Offset<pack::Config> add_config(FlatBufferBuilder& builder, const ModelConfig& c
     kinds.emplace_back(static_cast<uint8_t>(layer.attention), static_cast<uint8_t>(layer.ffn));
   }
   const auto layers = builder.CreateVectorOfStructs(kinds);
+  Offset<pack::Rotation> rotation;
+  if (config.rotation) rotation = add_rotation(builder, *config.rotation);
 
   pack::ConfigBuilder to(builder);
   to.add_hidden_size(config.hidden_size);
@@ -63,6 +71,7 @@ Offset<pack::Config> add_config(FlatBufferBuilder& builder, const ModelConfig& c
   to.add_bos_token_id(config.bos_token_id);
   to.add_eos_token_id(config.eos_token_id);
   to.add_pad_token_id(config.pad_token_id);
+  if (config.rotation) to.add_rotation(rotation);
   return to.Finish();
 }
 

@@ -143,10 +143,12 @@ void PackWriter::write_at(int64_t offset_bytes, std::span<const std::byte> bytes
   file_->write_at(offset_bytes, bytes);
 }
 
-void PackWriter::finish(int64_t index_offset_bytes, std::span<const std::byte> index) {
+void PackWriter::finish(int64_t index_offset_bytes, std::span<const std::byte> index,
+                        uint64_t features) {
   PackFrame frame;
   frame.index = {index_offset_bytes, static_cast<int64_t>(index.size()), xxh3(index)};
   frame.file_bytes = frame.index.end_bytes();
+  frame.features = features;
   write_at(index_offset_bytes, index);
   write_at(0, encode_frame(frame));
   if (::ftruncate(file_->descriptor(), frame.file_bytes) != 0) {

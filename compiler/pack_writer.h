@@ -48,9 +48,9 @@ class PackWriter {
   // Thread-safe. Throws Error.
   void write_at(int64_t offset_bytes, std::span<const std::byte> bytes) const;
 
-  // Writes index and frame, gives the file its name and removes the journal. Throws Error; then OUT
-  // is as before.
-  void finish(int64_t index_offset_bytes, std::span<const std::byte> index);
+  // Writes index and frame, which states `features`, gives the file its name and removes the
+  // journal. Throws Error; then OUT is as before.
+  void finish(int64_t index_offset_bytes, std::span<const std::byte> index, uint64_t features = 0);
 
  private:
   void remove_unfinished() const;

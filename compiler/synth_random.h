@@ -13,31 +13,24 @@
 #include <string_view>
 
 #include "schema/hash.h"
+#include "schema/mix_bits.h"
 
 namespace k3 {
-
-// The output function of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a bijection that changes
-// half of the bits when one bit of the input changes.
-inline uint64_t mix_bits(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 class RandomStream {
  public:
   RandomStream(uint64_t seed, std::string_view name)
-      : key_(mix_bits(mix_bits(seed + kStep) ^
+      : key_(mix_bits(mix_bits(seed + kSplitMixStep) ^
                       xxh3(std::as_bytes(std::span(name.data(), name.size()))))) {}
 
   // An independent stream of the same seed and name.
   RandomStream branch(uint64_t number) const {
     RandomStream other = *this;
-    other.key_ = mix_bits(key_ ^ mix_bits(number + kStep));
+    other.key_ = mix_bits(key_ ^ mix_bits(number + kSplitMixStep));
     return other;
   }
 
-  uint64_t bits(uint64_t i) const { return mix_bits(key_ + (i + 1) * kStep); }
+  uint64_t bits(uint64_t i) const { return split_mix(key_, i); }
 
   // A whole number from 0 to limit - 1, limit up to 2^32. The bias is below limit / 2^32.
   uint64_t below(uint64_t i, uint64_t limit) const { return ((bits(i) >> 32) * limit) >> 32; }
@@ -46,7 +39,6 @@ class RandomStream {
   float bell(uint64_t i) const { return static_cast<float>(byte_sum(bits(i)) - 1020) * kBellStep; }
 
  private:
-  static constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;  // 2^64 / golden ratio, as in SplitMix64
   // The variance of a sum of eight bytes is 8 (256^2 - 1) / 12 = 43690.
   static constexpr float kBellStep = 1.0f / 209.0215f;
 

@@ -56,6 +56,10 @@ cudaError_t rms_norm(const float* x, int64_t x_stride, const float* weight, int6
                      int64_t width, double epsilon, float* y, int64_t y_stride,
                      cudaStream_t stream);
 
+// y may be x.
+cudaError_t hadamard(const float* x, int64_t tokens, int64_t width, int64_t block, float* y,
+                     cudaStream_t stream);
+
 inline constexpr int64_t kMostSources = 64;
 // `sources` is a host array of `count` <= kMostSources device pointers; weights [tokens, count] is
 // lent.

@@ -10,15 +10,16 @@
 namespace k3 {
 namespace {
 
-// The format that stores a dtype as it is, or nothing when no format does.
-std::optional<Format> lossless_format(Dtype dtype) {
-  if (dtype == Dtype::kF32) return Format::kF32;
-  if (dtype == Dtype::kBf16) return Format::kBf16;
-  return std::nullopt;
+// The format that stores a tensor without loss (what folding made, to float), or nothing when no
+// format does.
+std::optional<Format> lossless_format(const TrunkTensor& tensor) {
+  if (tensor.dtype != Dtype::kF32 && tensor.dtype != Dtype::kBf16) return std::nullopt;
+  const bool is_f32 = tensor.dtype == Dtype::kF32 || tensor.folding.changes_values();
+  return is_f32 ? Format::kF32 : Format::kBf16;
 }
 
 void check_tensor(const TrunkTensor& tensor, Problems& problems) {
-  const auto lossless = lossless_format(tensor.dtype);
+  const auto lossless = lossless_format(tensor);
   if (!lossless) {
     problems.add("tensor ", tensor.name, ": is ", dtype_name(tensor.dtype),
                  ", expected F32 or BF16");
@@ -35,7 +36,8 @@ void check_tensor(const TrunkTensor& tensor, Problems& problems) {
   } else if (tensor.tuned && tensor.format == Format::kF32) {
     // A gain as tuned; apply_tuning has checked which tensor it is for.
   } else if (tensor.format != *lossless) {
-    problems.add("tensor ", tensor.name, ": is ", dtype_name(tensor.dtype), " and is to be ",
+    problems.add("tensor ", tensor.name, ": is ", dtype_name(tensor.dtype),
+                 tensor.folding.changes_values() ? ", rotated," : "", " and is to be ",
                  format_name(tensor.format), ", expected ", format_name(*lossless));
   }
 }
@@ -101,7 +103,7 @@ void check_extents(const Model& model, const PassResults& results, Problems& pro
 
 void check_plan(const Model& model, const PassResults& results, Problems& problems) {
   const bool has_offsets = results.data_end_bytes != 0;
-  const bool has_formats = results.passes.size() > 1;  // after census every tensor has its format
+  const bool has_formats = results.passes.size() > 2;  // from ternary_trunk on
   for (const TrunkTensor& tensor : model.trunk) {
     if (has_formats) check_tensor(tensor, problems);
   }

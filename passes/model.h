@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "passes/rotation.h"
 #include "schema/dtype.h"
 #include "schema/extent.h"
 #include "schema/family.h"
@@ -23,6 +24,18 @@
 #include "schema/tuning.h"
 
 namespace k3 {
+
+// What folding makes of a tensor W [rows, cols] before it is stored: outputs W diag(gain) inputs^T,
+// or ones where its own values have been folded into others. Absent parts change nothing. A vector
+// counts as one row.
+struct Folding {
+  std::optional<size_t> gain;       // index into Model::trunk: norm gains [cols]
+  std::optional<Rotation> inputs;   // of width cols
+  std::optional<Rotation> outputs;  // of width rows
+  bool is_folded_away = false;
+
+  bool changes_values() const { return gain || inputs || outputs || is_folded_away; }
+};
 
 // Where a tensor's bytes lie in the checkpoint.
 struct Source {
@@ -41,6 +54,7 @@ struct TrunkTensor {
                               // exact (routers, norms, ...)
 
   // The plan
+  Folding folding;
   Format format = Format::kBf16;
   Layout layout = Layout::kRowMajor;
   std::optional<uint64_t> solution;  // where its codes lie in the work folder (SolutionStore), when

@@ -38,6 +38,9 @@ std::vector<std::pair<std::string, std::string>> canonical_options(const Options
       {"trunk", precision_name(options.ternary_trunk.trunk)},
       {"head", precision_name(options.ternary_trunk.head)},
       {"experts", expert_layout_name(options.reorder_layout.experts)}};
+  if (options.rotate_stream.rotate) {
+    named.emplace_back("rotate", "seed " + std::to_string(options.rotate_stream.seed));
+  }
   if (!options.ternary_trunk.calibration.empty()) {
     const SolverOptions& solver = options.ternary_trunk.solver;
     named.emplace_back("training steps", std::to_string(solver.training_steps));

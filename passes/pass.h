@@ -46,6 +46,7 @@ struct Pass {
 
 // The functions behind the table.
 void count_checkpoint(Model& model, PassContext& context);  // census.cc
+void rotate_stream(Model& model, PassContext& context);     // rotate_stream.cc
 void choose_formats(Model& model, PassContext& context);    // ternary_trunk.cc
 void apply_tuning(Model& model, PassContext& context);      // apply_tuning.cc
 void choose_experts(Model& model, PassContext& context);    // prune_experts.cc

@@ -12,13 +12,18 @@
 namespace k3 {
 namespace {
 
-constexpr std::array<Pass, 6> kPasses = {{
+constexpr std::array<Pass, 7> kPasses = {{
     // The importer has accounted for every tensor of the checkpoint: it is in the model, in a bank,
     // or counted as dropped.
 
     {"census", "count tensors, parameters and bytes of the checkpoint", count_checkpoint},
 
     // From here on the counts of the source are in the provenance, whatever is left out later.
+
+    {"rotate_stream", "on request, fold norm gains and rotate the residual stream", rotate_stream},
+
+    // From here on a tensor's values are those of its folding (weight_rows.h), not the
+    // checkpoint's.
 
     {"ternary_trunk", "choose the format of every trunk tensor and of the head", choose_formats},
 

@@ -143,9 +143,7 @@ class Budget {
     if (measured == nullptr) {
       throw Error(asked_.sensitivity, ": tensor ", tensor.name, ": was not measured");
     }
-    if (const uint64_t hash =
-            hash_source(tensor, *model_.shards[static_cast<size_t>(tensor.source.shard)]);
-        hash != measured->source_xxh3) {
+    if (const uint64_t hash = hash_source(model_, tensor); hash != measured->source_xxh3) {
       throw Error(asked_.sensitivity, ": tensor ", tensor.name, ": was measured on weights ",
                   hex_digits(measured->source_xxh3), ", the checkpoint has ", hex_digits(hash));
     }

@@ -9,6 +9,8 @@
 
 #include "passes/solve_trunk.h"
 
+#include <tbb/enumerable_thread_specific.h>
+
 #include <cmath>
 #include <limits>
 #include <map>
@@ -31,10 +33,6 @@ constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kChunkBytes = int64_t{4} << 20;
 // Bump it when the solver's results change: old solutions in work folders are then not found.
 constexpr uint64_t kSolverRevision = 1;
-
-const File& shard_of(const Model& model, const TrunkTensor& tensor) {
-  return *model.shards[static_cast<size_t>(tensor.source.shard)];
-}
 
 // What names a solution: everything that decides its bytes or its numbers.
 class KeyHash {
@@ -125,8 +123,9 @@ void add_bound(const TrunkTensor& tensor, InputGrams& grams, MatrixLoss& loss) {
 
 StoredSolution solve(const Model& model, const TrunkTensor& tensor, uint64_t source_xxh3,
                      InputGrams& grams, SolverOptions options, Progress& progress) {
-  const File& shard = shard_of(model, tensor);
   const int64_t row_bytes = tensor.shape[1] * dtype_bytes(tensor.dtype);
+  // A reader keeps what it made last, so each thread has its own and asks it for ascending rows.
+  tbb::enumerable_thread_specific<WeightRows> readers([&] { return WeightRows(model, tensor); });
   SolveInput input;
   input.rows = tensor.shape[0];
   input.cols = tensor.shape[1];
@@ -134,7 +133,7 @@ StoredSolution solve(const Model& model, const TrunkTensor& tensor, uint64_t sou
   input.cross_gram = grams.cross();
   if (grams.has_select()) input.select_gram = grams.select();
   input.read_rows = [&](int64_t first_row, std::span<float> weights) {
-    read_weight_rows(tensor, shard, first_row, weights);
+    readers.local().read(first_row, weights);
   };
   input.on_rows = [&](int64_t rows) { progress.advance(rows * row_bytes); };
   options.ridge = choose_ridge(input, options);
@@ -163,7 +162,7 @@ StoredSolution solve(const Model& model, const TrunkTensor& tensor, uint64_t sou
 
 // The error of a matrix that encode will round to int8.
 MatrixLoss measure_int8(const Model& model, const TrunkTensor& tensor, InputGrams& grams) {
-  const File& shard = shard_of(model, tensor);
+  WeightRows source(model, tensor);
   const int64_t cols = tensor.shape[1];
   const auto blocks = static_cast<size_t>(divide_up(cols, kBlockInputs));
   const int64_t chunk = std::max<int64_t>(1, kChunkBytes / (cols * 4));
@@ -183,7 +182,7 @@ MatrixLoss measure_int8(const Model& model, const TrunkTensor& tensor, InputGram
     const int64_t first = part * chunk;
     const int64_t rows = std::min(chunk, tensor.shape[0] - first);
     std::vector<float> weights(static_cast<size_t>(rows * cols));
-    read_weight_rows(tensor, shard, first, weights);
+    source.read(first, std::span(weights));
     std::vector<float> errors(weights.size());
     std::vector<int8_t> codes(blocks * static_cast<size_t>(kBlockInputs));
     std::vector<uint8_t> multipliers(blocks);
@@ -235,7 +234,7 @@ std::vector<std::optional<MatrixLoss>> solve_trunk(Model& model,
     if (!lies_in_blocks160(tensor.format)) continue;
     const CalibrationInput* input = calibration.find(tensor.name);
     if (is_ternary(tensor) || input != nullptr) {
-      source_hashes[i] = hash_source(tensor, shard_of(model, tensor));
+      source_hashes[i] = hash_source(model, tensor);
       input = &calibration.expect(tensor.name, tensor.shape[1], source_hashes[i]);
       readers[input].push_back(i);
       bytes += tensor.source.length_bytes;

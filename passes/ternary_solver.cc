@@ -327,12 +327,15 @@ double choose_ridge(const SolveInput& input, const SolverOptions& options) {
   SolveInput trial = input;
   trial.rows = std::min(kTrialRows, input.rows);
   trial.on_rows = nullptr;
+  // Read once: a row of rotated outputs costs a read of the whole matrix.
+  std::vector<float> rows(static_cast<size_t>(trial.rows * input.cols));
+  for (int64_t row = 0; row < trial.rows; ++row) {
+    input.read_rows(row * input.rows / trial.rows,
+                    std::span(rows).subspan(static_cast<size_t>(row * input.cols),
+                                            static_cast<size_t>(input.cols)));
+  }
   trial.read_rows = [&](int64_t first_row, std::span<float> weights) {
-    const auto cols = static_cast<size_t>(input.cols);
-    for (size_t row = 0; row * cols < weights.size(); ++row) {
-      const int64_t spread = (first_row + static_cast<int64_t>(row)) * input.rows / trial.rows;
-      input.read_rows(spread, weights.subspan(row * cols, cols));
-    }
+    std::copy_n(rows.begin() + first_row * input.cols, weights.size(), weights.begin());
   };
   SolverOptions fast = options;
   fast.annealing_sweeps = 0;

@@ -33,11 +33,13 @@ namespace {
 
 constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
-Format source_format(Dtype dtype) {
-  return dtype == Dtype::kF32 ? Format::kF32 : Format::kBf16;
+// What loses nothing. Folded values are floats that bf16 would round.
+Format source_format(const TrunkTensor& tensor) {
+  const bool is_f32 = tensor.dtype == Dtype::kF32 || tensor.folding.changes_values();
+  return is_f32 ? Format::kF32 : Format::kBf16;
 }
 
-Format format_of(Precision precision, Dtype dtype) {
+Format format_of(Precision precision, const TrunkTensor& tensor) {
   switch (precision) {
     case Precision::kSource:
     case Precision::kAuto:  // sensitivity_budget.cc has the choice
@@ -49,7 +51,7 @@ Format format_of(Precision precision, Dtype dtype) {
     case Precision::kTernary2:
       return Format::kTernary2;
   }
-  return source_format(dtype);
+  return source_format(tensor);
 }
 
 Precision asked_precision(const TrunkTensor& tensor, const TernaryTrunkOptions& options) {
@@ -67,26 +69,25 @@ struct RoundingLoss {
   }
 };
 
-RoundingLoss measure_rounding(const TrunkTensor& tensor, const File& shard, Progress& progress) {
+RoundingLoss measure_rounding(const Model& model, const TrunkTensor& tensor, Progress& progress) {
   const Blocks160 place{tensor.format, tensor.shape[0], tensor.shape[1]};
   const auto blocks = static_cast<size_t>(place.blocks_per_row());
+  const auto cols = static_cast<size_t>(place.cols);
   const int64_t row_bytes = place.cols * dtype_bytes(tensor.dtype);
   const int64_t rows_at_once = std::max<int64_t>(1, kChunkBytes / row_bytes);
-  std::vector<std::byte> bytes;
-  std::vector<float> weights(static_cast<size_t>(place.cols));
+  WeightRows source(model, tensor);
+  std::vector<float> weights;
   std::vector<int8_t> codes(blocks * static_cast<size_t>(kBlockInputs));
   std::vector<uint8_t> multipliers(blocks);
   RoundingLoss loss;
   for (int64_t first = 0; first < place.rows; first += rows_at_once) {
     const int64_t rows = std::min(rows_at_once, place.rows - first);
-    bytes.resize(static_cast<size_t>(rows * row_bytes));
-    shard.read_at(tensor.source.offset_bytes + first * row_bytes, bytes);
-    for (int64_t i = 0; i < rows; ++i) {
-      const auto line = std::span<const std::byte>(bytes).subspan(
-          static_cast<size_t>(i * row_bytes), static_cast<size_t>(row_bytes));
-      decode_weight_row(tensor, shard, first + i, line, weights);
+    weights.resize(static_cast<size_t>(rows) * cols);
+    source.read(first, std::span(weights));
+    for (size_t begin = 0; begin < weights.size(); begin += cols) {
       const RoundedRow row =
-          round_ternary_row(weights, largest_ternary_code(tensor.format), codes, multipliers);
+          round_ternary_row(std::span(weights).subspan(begin, cols),
+                            largest_ternary_code(tensor.format), codes, multipliers);
       loss.squared_error += row.squared_error;
       loss.squared_weights += row.squared_weights;
     }
@@ -114,9 +115,7 @@ std::vector<RoundingLoss> measure_ternary(const Model& model, Progress& progress
   if (chosen.empty()) return losses;
   progress.start("round", bytes);
   tbb::parallel_for(size_t{0}, chosen.size(), [&](size_t i) {
-    const TrunkTensor& tensor = model.trunk[chosen[i]];
-    const File& shard = *model.shards[static_cast<size_t>(tensor.source.shard)];
-    losses[chosen[i]] = measure_rounding(tensor, shard, progress);
+    losses[chosen[i]] = measure_rounding(model, model.trunk[chosen[i]], progress);
   });
   progress.finish();
   return losses;
@@ -144,6 +143,10 @@ void decide_format(const TrunkTensor& tensor, bool asked, const RoundingLoss& ro
                    rounded.relative());
   } else if (tensor.format == Format::kInt8) {
     context.decide(tensor.name, choice, "asked for; the number is stored bits per weight", bits);
+  } else if (tensor.folding.changes_values()) {
+    context.decide(
+        tensor.name, choice,
+        "rotated or folded, which bf16 would round; the number is stored bits per weight", bits);
   } else {
     context.decide(tensor.name, choice,
                    asked ? "must stay exact; the number is stored bits per weight"
@@ -243,8 +246,8 @@ void choose_formats(Model& model, PassContext& context) {
     return asked_precision(tensor, context.options.ternary_trunk);
   };
   for (TrunkTensor& tensor : model.trunk) {
-    tensor.format = may_be_quantized(tensor) ? format_of(asked(tensor), tensor.dtype)
-                                             : source_format(tensor.dtype);
+    tensor.format =
+        may_be_quantized(tensor) ? format_of(asked(tensor), tensor) : source_format(tensor);
     tensor.layout = lies_in_blocks160(tensor.format) ? Layout::kBlocks160 : Layout::kRowMajor;
   }
   if (context.options.ternary_trunk.trunk == Precision::kAuto) {

@@ -5,6 +5,7 @@
 
 #include "kernels/attention_residual.h"
 #include "kernels/embedding.h"
+#include "kernels/hadamard.h"
 #include "kernels/matmul.h"
 #include "kernels/rms_norm.h"
 #include "kernels/short_conv.h"
@@ -26,6 +27,7 @@ struct HostKernels {
   decltype(&cpu::glu) glu;
   decltype(&cpu::sigmoid_gate) sigmoid_gate;
   decltype(&cpu::rms_norm) rms_norm;
+  decltype(&cpu::hadamard) hadamard;
   decltype(&cpu::attention_residual_mix) attention_residual_mix;
   decltype(&cpu::short_conv) short_conv;
   decltype(&cpu::kda) kda;
@@ -44,6 +46,7 @@ constexpr HostKernels kReference = {
     .glu = reference::glu,
     .sigmoid_gate = reference::sigmoid_gate,
     .rms_norm = reference::rms_norm,
+    .hadamard = reference::hadamard,
     .attention_residual_mix = reference::attention_residual_mix,
     .short_conv = reference::short_conv,
     .kda = reference::kda,
@@ -62,6 +65,7 @@ constexpr HostKernels kCpu = {
     .glu = cpu::glu,
     .sigmoid_gate = cpu::sigmoid_gate,
     .rms_norm = cpu::rms_norm,
+    .hadamard = cpu::hadamard,
     .attention_residual_mix = cpu::attention_residual_mix,
     .short_conv = cpu::short_conv,
     .kda = cpu::kda,
@@ -96,6 +100,9 @@ class HostBackend final : public Backend {
   void rms_norm(const float* x, const float* weight, int64_t tokens, int64_t width, double epsilon,
                 float* y) override {
     kernels_.rms_norm(x, weight, tokens, width, epsilon, y);
+  }
+  void hadamard(const float* x, int64_t tokens, int64_t width, int64_t block, float* y) override {
+    kernels_.hadamard(x, tokens, width, block, y);
   }
   void attention_residual_mix(std::span<const float* const> sources, const float* norm,
                               const float* proj, int64_t tokens, int64_t hidden, double epsilon,

@@ -118,6 +118,7 @@ class Backend {
   virtual void sigmoid_gate(const float* x, const float* gate_logits, int64_t n, float* y) = 0;
   virtual void rms_norm(const float* x, const float* weight, int64_t tokens, int64_t width,
                         double epsilon, float* y) = 0;
+  virtual void hadamard(const float* x, int64_t tokens, int64_t width, int64_t block, float* y) = 0;
   virtual void attention_residual_mix(std::span<const float* const> sources, const float* norm,
                                       const float* proj, int64_t tokens, int64_t hidden,
                                       double epsilon, float* y) = 0;

@@ -61,6 +61,7 @@ std::vector<uint64_t> read_source_hashes(const PackReader& pack) {
 // Besides what any comparison needs, a propagated capture multiplies both models' inputs.
 void check_propagated(const PackReader& source, const PackReader& propagated) {
   check_comparable(source, propagated);
+  check_same_basis(source, propagated);
   for (int64_t layer = 0; layer <= std::ssize(source.config().layers); ++layer) {
     const std::vector<SharedInput> ours = matrix_inputs(source.config(), layer);
     const std::vector<SharedInput> theirs = matrix_inputs(propagated.config(), layer);

@@ -15,4 +15,10 @@ void check_comparable(const PackReader& pack, const PackReader& other) {
   }
 }
 
+void check_same_basis(const PackReader& pack, const PackReader& other) {
+  if (pack.config().rotation == other.config().rotation) return;
+  throw Error(other.path(), ": is in another basis than ", pack.path(),
+              " (k3c inspect shows the rotation), and their hidden vectors are to be compared");
+}
+
 }  // namespace k3

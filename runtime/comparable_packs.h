@@ -9,4 +9,8 @@ namespace k3 {
 // same kinds with routing by the same experts.
 void check_comparable(const PackReader& pack, const PackReader& other);
 
+// Throws Error naming both when one is rotated otherwise than the other: their vectors inside then
+// have other coordinates, and only logits can be compared.
+void check_same_basis(const PackReader& pack, const PackReader& other);
+
 }  // namespace k3

@@ -140,6 +140,7 @@ class CudaBackend final : public Backend {
   void sigmoid_gate(const float* x, const float* gate_logits, int64_t n, float* y) override;
   void rms_norm(const float* x, const float* weight, int64_t tokens, int64_t width, double epsilon,
                 float* y) override;
+  void hadamard(const float* x, int64_t tokens, int64_t width, int64_t block, float* y) override;
   void attention_residual_mix(std::span<const float* const> sources, const float* norm,
                               const float* proj, int64_t tokens, int64_t hidden, double epsilon,
                               float* y) override;
@@ -498,6 +499,11 @@ void CudaBackend::sigmoid_gate(const float* x, const float* gate_logits, int64_t
 void CudaBackend::rms_norm(const float* x, const float* weight, int64_t tokens, int64_t width,
                            double epsilon, float* y) {
   launched(cuda::rms_norm(x, width, weight, tokens, width, epsilon, y, width, stream_.get()));
+  wrote_floats(y, tokens * width);
+}
+
+void CudaBackend::hadamard(const float* x, int64_t tokens, int64_t width, int64_t block, float* y) {
+  launched(cuda::hadamard(x, tokens, width, block, y, stream_.get()));
   wrote_floats(y, tokens * width);
 }
 

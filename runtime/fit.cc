@@ -61,6 +61,7 @@ void fit(const FitOptions& options, std::ostream& out, std::ostream& progress) {
   load.pack_path = options.teacher_path;
   LoadedModel teacher(load);
   check_comparable(student.pack(), teacher.pack());
+  check_same_basis(student.pack(), teacher.pack());
   const TokenWindows windows =
       read_windows(options.text_paths, CalibrationHalf::kFit, student.tokenizer(), options.windows);
   std::vector<FittedMatrix> fitted = fit_scales(student, teacher, windows, [&](double share) {

@@ -26,6 +26,7 @@ Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend,
                  int64_t prefetch_experts)
     : weights_(weights),
       config_(weights.config()),
+      basis_(config_.rotation.value_or(RotatedBasis{})),
       experts_(experts),
       backend_(backend),
       max_tokens_(max_tokens),
@@ -281,7 +282,7 @@ void Forward::run_layer(int64_t layer, int64_t tokens, StreamPlaces& stream, int
   backend_.rms_norm(x, w.post_attention_norm, tokens, d, epsilon, b.normed.data());
   show_input(MatrixInput::kFfn, tokens, d, b.normed.data(), d);
   if (kind.ffn == FfnKind::kDense) {
-    mlp(w.dense, tokens, b.normed.data(), b.branch.data());
+    mlp(w.dense, basis_.dense_block, tokens, b.normed.data(), b.branch.data());
     show_branch(Branch::kDense, tokens, b.branch.data());
   } else {
     mixture_of_experts(w.moe, layer, tokens, stream, observer);
@@ -360,6 +361,7 @@ void Forward::kda_attention(const KdaWeights& w, int64_t tokens, const LayerPlac
   }
   backend_.kda_output_gate(b.attended.data(), w.o_norm, b.gate.data(), tokens, config_.kda_heads,
                            config_.kda_head_dim, config_.rms_norm_epsilon, b.attended.data());
+  rotate(b.attended.data(), tokens, width, basis_.kda_block);
   show_input(MatrixInput::kAttended, tokens, width, b.attended.data(), width);
   backend_.matmul(w.o_proj, b.attended.data(), tokens, b.branch.data());
 }
@@ -404,18 +406,20 @@ void Forward::mla_attention(const MlaWeights& w, int64_t tokens, int64_t first_p
     backend_.sigmoid_gate(b.attended.data(), b.gate.data(),
                           tokens * config_.mla_heads * config_.v_head_dim, b.attended.data());
   }
+  rotate(b.attended.data(), tokens, w.o_proj.cols, basis_.mla_block);
   show_input(MatrixInput::kAttended, tokens, w.o_proj.cols, b.attended.data(), w.o_proj.cols);
   backend_.matmul(w.o_proj, b.attended.data(), tokens, b.branch.data());
 }
 
-// y [tokens, d] = down( glu( gate x, up x ) )
-void Forward::mlp(const MlpWeights& w, int64_t tokens, const float* x, float* y) {
+// y [tokens, d] = down( glu( gate x, up x ) ); down reads blocks of `block` rotated
+void Forward::mlp(const MlpWeights& w, int64_t block, int64_t tokens, const float* x, float* y) {
   Buffers& b = buffers_;
   const GluRule rule{config_.activation, config_.situ_beta, config_.situ_linear_beta};
   backend_.matmul(w.gate_proj, x, tokens, b.ffn_gate.data());
   backend_.matmul(w.up_proj, x, tokens, b.ffn_up.data());
   backend_.glu(rule, b.ffn_gate.data(), b.ffn_up.data(), tokens * w.gate_proj.rows,
                b.ffn_gate.data());
+  rotate(b.ffn_gate.data(), tokens, w.down_proj.cols, block);
   show_input(MatrixInput::kInner, tokens, w.down_proj.cols, b.ffn_gate.data(), w.down_proj.cols);
   backend_.matmul(w.down_proj, b.ffn_gate.data(), tokens, y);
 }
@@ -462,7 +466,7 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
   const int64_t requested = held ? tokens : request_experts(w, slots, 0, tokens);
   if (!held) prefetch_experts(layer + 1, tokens, stream);
   if (config_.shared_experts > 0) {
-    mlp(w.shared, tokens, x, b.shared.data());
+    mlp(w.shared, basis_.shared_block, tokens, x, b.shared.data());
     show_branch(Branch::kShared, tokens, b.shared.data());
   }
   const float* z = x;
@@ -493,6 +497,7 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
   }
   const float* routed = b.routed.data();
   if (config_.latent_size.has_value()) {
+    rotate(b.routed.data(), tokens, config_.expert_width(), basis_.latent_block);
     show_input(MatrixInput::kRouted, tokens, w.up_proj.cols, b.routed.data(), w.up_proj.cols);
     backend_.matmul(w.up_proj, b.routed.data(), tokens, b.branch.data());
     routed = b.branch.data();
@@ -503,6 +508,11 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
     return;
   }
   backend_.add(routed, b.shared.data(), tokens * d, b.branch.data());
+}
+
+// x [tokens, width], which the next product reads, into the basis of its weights.
+void Forward::rotate(float* x, int64_t tokens, int64_t width, int64_t block) {
+  if (block > 1) backend_.hadamard(x, tokens, width, block, x);
 }
 
 // One non-finite value spreads over the whole stream and then into the caches, where it would

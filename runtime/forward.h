@@ -148,7 +148,7 @@ class Forward {
   void kda_attention(const KdaWeights& w, int64_t tokens, const LayerPlaces& state);
   void mla_attention(const MlaWeights& w, int64_t tokens, int64_t first_position,
                      const LayerPlaces& state);
-  void mlp(const MlpWeights& w, int64_t tokens, const float* x, float* y);
+  void mlp(const MlpWeights& w, int64_t block, int64_t tokens, const float* x, float* y);
   // To the observer of the running step, if it has one.
   void show_branch(Branch branch, int64_t tokens, const float* y);
   void show_input(MatrixInput input, int64_t tokens, int64_t width, const float* x, int64_t stride);
@@ -162,11 +162,13 @@ class Forward {
   void run_experts(const MoeWeights& w, const int32_t* slots, int64_t tokens, int64_t requested,
                    const float* z, float* norms);
   RoutedExpertsShape experts_shape(const MoeWeights& w) const;
+  void rotate(float* x, int64_t tokens, int64_t width, int64_t block);
   void check_finite(const float* values, int64_t count, int64_t layer);
   void check_found(const std::optional<NotFinite>& found) const;
 
   const Weights& weights_;
   const ModelConfig& config_;
+  const RotatedBasis basis_;  // blocks of 1 for a model that is not rotated
   ExpertCache& experts_;
   Backend& backend_;
   int64_t max_tokens_;

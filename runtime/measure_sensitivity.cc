@@ -15,6 +15,7 @@
 #include <numeric>
 #include <utility>
 
+#include "runtime/comparable_packs.h"
 #include "runtime/divergence.h"
 #include "runtime/named_matrix.h"
 #include "schema/error.h"
@@ -100,6 +101,7 @@ class SwapPlan {
 
   void add_candidate(const CandidatePack& candidate) {
     const PackReader& pack = *candidate.pack;
+    check_same_basis(base_.pack(), pack);
     if (pack.config() != base_.pack().config()) {
       throw Error(pack.path(), ": is of another model than ", base_.pack().path());
     }

@@ -42,6 +42,7 @@ void propagate(const PropagateOptions& options, std::ostream& out, std::ostream&
   LayerwiseModel original(options.against_path, options.backend, options.document_tokens,
                           options.verify);
   check_comparable(compressed.pack(), original.pack());
+  check_same_basis(compressed.pack(), original.pack());
   const std::vector<std::vector<int32_t>> documents = choose_documents(options, original.pack());
   const ErrorGrowth growth =
       measure_error_growth(original, compressed, documents, options.growth, [&](int64_t layer) {

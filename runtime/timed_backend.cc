@@ -82,6 +82,11 @@ void TimedBackend::rms_norm(const float* x, const float* weight, int64_t tokens,
         [&] { inner_.rms_norm(x, weight, tokens, width, epsilon, y); });
 }
 
+void TimedBackend::hadamard(const float* x, int64_t tokens, int64_t width, int64_t block,
+                            float* y) {
+  timed("hadamard", 0, [&] { inner_.hadamard(x, tokens, width, block, y); });
+}
+
 void TimedBackend::attention_residual_mix(std::span<const float* const> sources, const float* norm,
                                           const float* proj, int64_t tokens, int64_t hidden,
                                           double epsilon, float* y) {

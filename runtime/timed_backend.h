@@ -66,6 +66,7 @@ class TimedBackend final : public Backend {
   void sigmoid_gate(const float* x, const float* gate_logits, int64_t n, float* y) override;
   void rms_norm(const float* x, const float* weight, int64_t tokens, int64_t width, double epsilon,
                 float* y) override;
+  void hadamard(const float* x, int64_t tokens, int64_t width, int64_t block, float* y) override;
   void attention_residual_mix(std::span<const float* const> sources, const float* norm,
                               const float* proj, int64_t tokens, int64_t hidden, double epsilon,
                               float* y) override;

@@ -29,6 +29,23 @@ struct LayerConfig {
   friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
 };
 
+// The basis of a rotated model (schema/README.md, Rotation). Each number is the order of the
+// Hadamard blocks that a vector is cut into, 1 where it is left alone. `stream` and `query`
+// rotations are folded into the weights on both sides, signs and a mixing of blocks included; the
+// others are folded into the matrix that reads the vector and applied to the vector when the model
+// runs.
+struct RotatedBasis {
+  uint64_t seed = 0;         // of the signs
+  int64_t stream_block = 1;  // the residual stream
+  int64_t query_block = 1;   // MLA's query rank
+  int64_t kda_block = 1;     // KDA's gated heads, before o_proj
+  int64_t mla_block = 1;     // MLA's, before o_proj
+  int64_t dense_block = 1;   // the activations of the dense MLP, before down_proj
+  int64_t shared_block = 1;  // those of the shared experts
+  int64_t latent_block = 1;  // the normed sum of the experts, before routed_expert_up_proj
+  friend bool operator==(const RotatedBasis&, const RotatedBasis&) = default;
+};
+
 struct ModelConfig {
   int64_t hidden_size = 0;
   int64_t vocab_size = 0;
@@ -72,6 +89,8 @@ struct ModelConfig {
 
   std::optional<int64_t>
       attention_residual_block;  // layers per AttnRes block; empty: plain residual stream
+
+  std::optional<RotatedBasis> rotation = {};  // empty: the checkpoint's own basis
 
   int64_t bos_token_id = 0;
   int64_t eos_token_id = 0;

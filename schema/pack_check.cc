@@ -1,6 +1,7 @@
 #include "schema/pack_check.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <optional>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "schema/compact_scales.h"
 #include "schema/error.h"
+#include "schema/hadamard.h"
 #include "schema/layout.h"
 #include "schema/model_tensors.h"
 #include "schema/pack_extents.h"
@@ -173,6 +175,31 @@ void check_banks(const PackContent& content, const std::string& path) {
   }
 }
 
+// A block is a power of two that divides the vector it cuts, or 1.
+void check_rotation(const ModelConfig& config, const std::string& path) {
+  const RotatedBasis& basis = *config.rotation;
+  const auto check = [&](const char* name, int64_t block, int64_t width) {
+    const bool is_power = block >= 1 && std::has_single_bit(static_cast<uint64_t>(block));
+    if (!is_power || block > kLargestHadamard || (block > 1 && (width < 1 || width % block != 0))) {
+      throw Error(path, ": config: rotation ", name, " is ", block,
+                  ", expected a power of two up to ", kLargestHadamard, " that divides ", width);
+    }
+  };
+  check("stream_block", basis.stream_block, config.hidden_size);
+  check("query_block", basis.query_block, config.q_lora_rank.value_or(0));
+  check("kda_block", basis.kda_block, config.kda_width());
+  check("mla_block", basis.mla_block, config.mla_heads * config.v_head_dim);
+  check("dense_block", basis.dense_block, config.dense_intermediate_size);
+  check("shared_block", basis.shared_block, config.shared_intermediate_size());
+  check("latent_block", basis.latent_block, config.latent_size.value_or(0));
+  const bool has_experts =
+      std::any_of(config.layers.begin(), config.layers.end(),
+                  [](const LayerConfig& layer) { return layer.ffn == FfnKind::kMoe; });
+  if (has_experts && !config.latent_size) {
+    throw Error(path, ": config: has a rotation, but experts that read the stream itself");
+  }
+}
+
 template <class Item>
 void check_names(const std::vector<Item>& items, const char* what, const std::string& path) {
   std::unordered_set<std::string_view> names;
@@ -267,10 +294,19 @@ void check_config(const ModelConfig& config, const std::string& path) {
   check.in_range("bos_token_id", config.bos_token_id, int64_t{0}, config.vocab_size - 1);
   check.in_range("eos_token_id", config.eos_token_id, int64_t{0}, config.vocab_size - 1);
   check.in_range("pad_token_id", config.pad_token_id, int64_t{0}, config.vocab_size - 1);
+  if (config.rotation) check_rotation(config, path);
+}
+
+uint64_t demanded_features(const ModelConfig& config) {
+  return config.rotation ? kFeatureRotation : 0;
 }
 
 void check_index(const PackFrame& frame, const PackIndex& index, const std::string& path) {
   check_config(index.content.config, path);
+  const uint64_t features = demanded_features(index.content.config);
+  if (frame.features != features) {
+    throw Error(path, ": frame: features are ", frame.features, ", its index demands ", features);
+  }
   check_tensors(index.content, path);
   check_banks(index.content, path);
   check_names(index.content.side_files, "side file", path);

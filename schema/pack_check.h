@@ -4,6 +4,7 @@
 // before it is written. At K3's size (82,432 experts, 2,600 tensors) they take about a millisecond.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "schema/model_config.h"
@@ -20,9 +21,13 @@ inline constexpr int64_t kLargestWidth = int64_t{1} << 22;
 // Every number finite and inside its range. `path` starts the message of the Error thrown.
 void check_config(const ModelConfig& config, const std::string& path);
 
-// Names, shapes, formats, layouts and extent lengths of tensors; banks exactly for the MoE layers;
-// side files and reports; and that every extent starts at the first multiple of 4096 after its
-// predecessor, the first at 4096, the index last. Throws Error with the first fault.
+// The features of its frame (pack_frame.h) that a pack of this config must state.
+uint64_t demanded_features(const ModelConfig& config);
+
+// That the frame states the features its index demands. Names, shapes, formats, layouts and extent
+// lengths of tensors; banks exactly for the MoE layers; side files and reports; and that every
+// extent starts at the first multiple of 4096 after its predecessor, the first at 4096, the index
+// last. Throws Error with the first fault.
 void check_index(const PackFrame& frame, const PackIndex& index, const std::string& path);
 
 }  // namespace k3

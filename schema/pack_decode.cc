@@ -177,7 +177,19 @@ class IndexDecoder {
     to.bos_token_id = from.bos_token_id();
     to.eos_token_id = from.eos_token_id();
     to.pad_token_id = from.pad_token_id();
+    if (from.rotation() != nullptr) to.rotation = rotation(*from.rotation());
     return to;
+  }
+
+  static RotatedBasis rotation(const pack::Rotation& from) {
+    return {.seed = from.seed(),
+            .stream_block = from.stream_block(),
+            .query_block = from.query_block(),
+            .kda_block = from.kda_block(),
+            .mla_block = from.mla_block(),
+            .dense_block = from.dense_block(),
+            .shared_block = from.shared_block(),
+            .latent_block = from.latent_block()};
   }
 
   PackTensor tensor(const pack::Tensor& from) const {

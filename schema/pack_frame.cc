@@ -25,6 +25,7 @@ std::array<std::byte, kFrameBytes> encode_frame(const PackFrame& frame, const Fr
   store_little_endian(static_cast<uint64_t>(frame.index.length_bytes), &bytes[24]);
   store_little_endian(frame.index.xxh3, &bytes[32]);
   store_little_endian(static_cast<uint64_t>(frame.file_bytes), &bytes[40]);
+  store_little_endian(frame.features, &bytes[48]);
   store_little_endian(xxh3(std::span(bytes).first(kHashedBytes)), &bytes[kHashedBytes]);
   return bytes;
 }
@@ -54,10 +55,13 @@ PackFrame decode_frame(std::span<const std::byte> bytes, const std::string& path
     throw Error(path, ": frame is damaged: its hash does not match its bytes");
   }
   const auto frame_bytes = load_little_endian<uint32_t>(&bytes[12]);
-  const auto reserved = load_little_endian<uint64_t>(&bytes[48]);
-  if (frame_bytes != kFrameBytes || reserved != 0) {
-    throw Error(path, ": frame has ", frame_bytes, " bytes and reserved value ", reserved,
-                ", expected ", kFrameBytes, " and 0");
+  if (frame_bytes != kFrameBytes) {
+    throw Error(path, ": frame has ", frame_bytes, " bytes, expected ", kFrameBytes);
+  }
+  const auto features = load_little_endian<uint64_t>(&bytes[48]);
+  if ((features & ~kind.known_features) != 0) {
+    throw Error(path, ": needs features ", features, " of its reader, this program knows ",
+                kind.known_features);
   }
 
   const auto offset = load_little_endian<uint64_t>(&bytes[16]);
@@ -81,6 +85,7 @@ PackFrame decode_frame(std::span<const std::byte> bytes, const std::string& path
   frame.index.length_bytes = static_cast<int64_t>(length);
   frame.index.xxh3 = load_little_endian<uint64_t>(&bytes[32]);
   frame.file_bytes = static_cast<int64_t>(stated_bytes);
+  frame.features = features;
   return frame;
 }
 

@@ -7,6 +7,7 @@
 #include "compiler/pack_encode.h"
 #include "compiler/pack_plan.h"
 #include "passes/pipeline.h"
+#include "schema/pack_check.h"
 #include "schema/pack_reader.h"
 #include "tests/temp_folder.h"
 #include "tests/tiny_model.h"
@@ -24,7 +25,8 @@ inline PackReader compile_tiny(TinySource& source, const TempFolder& folder,
   encode(source.model, results, writer, journal, quiet, 2);
   const PackIndex index = planned_index(source.model, results, options);
   writer.finish(align_up(results.data_end_bytes, kExtentAlignment),
-                encode_index(encode_content(index.content), index.provenance, {}, {}));
+                encode_index(encode_content(index.content), index.provenance, {}, {}),
+                demanded_features(index.content.config));
   return PackReader(path);
 }
 

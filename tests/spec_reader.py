@@ -13,6 +13,8 @@ import sys
 FORMATS = ["f32", "bf16", "int8", "mxfp4", "ternary", "ternary2"]
 BLOCK_BYTES = {"int8": [160], "ternary": [32], "ternary2": [32, 32]}  # of each plane of codes in blocks160
 LAYOUTS = ["row_major", "blocks160", "expert_bands", "expert_bands_compact"]
+FEATURE_ROTATION = 1
+LARGEST_HADAMARD = 4096
 PAGE = 4096
 MASK = (1 << 64) - 1
 
@@ -263,15 +265,43 @@ def read_frame(data):
     version = u32(data, 8)
     require(version == 1, f"is version {version}, this program reads 1")
     require(u64(data, 56) == xxh3(data[:56]), "frame: hash does not match")
-    require(u32(data, 12) == 64 and u64(data, 48) == 0, "frame: fixed fields are wrong")
+    require(u32(data, 12) == 64, "frame: its length is wrong")
+    features = u64(data, 48)
+    require(features & ~FEATURE_ROTATION == 0, f"needs features {features} of its reader, this program knows {FEATURE_ROTATION}")
     offset, length, digest, file_bytes = struct.unpack_from("<4Q", data, 16)
     require(file_bytes == len(data), f"frame says {file_bytes} bytes, the file has {len(data)}")
     require(offset >= PAGE and offset % PAGE == 0 and 0 < length < 1 << 31 and offset + length == file_bytes,
             f"index at {offset} + {length} does not end the file")
-    return offset, length, digest
+    return offset, length, digest, features
 
 
-def list_items(index):
+def check_rotation(config, has_mixtures):
+    """Whether the config has a rotation, whose blocks then fit the vectors that they cut."""
+    if config.place(34) is None:
+        return False
+    rotation = config.table(34)
+    require(config.place(26) is not None or not has_mixtures, "rotation: the experts read the stream")
+
+    def number(field):
+        return config.scalar(field, "q") or 0
+
+    widths = [
+        number(0),  # the stream
+        number(12),  # the query rank
+        number(6) * number(7),  # KDA's heads
+        number(11) * number(16),  # MLA's heads
+        number(18),  # the dense MLP
+        number(25) * number(24),  # the shared experts
+        number(26),  # the experts' sum
+    ]
+    for field, width in enumerate(widths, 1):
+        block = rotation.scalar(field, "q") or 0
+        require(block >= 1 and block & (block - 1) == 0 and block <= LARGEST_HADAMARD, f"rotation: block {block}")
+        require(block == 1 or width and width % block == 0, f"rotation: block {block} does not divide {width}")
+    return True
+
+
+def list_items(index, features):
     """Every extent as (what, offset, length, hash), and the payload hash."""
     items = []
     content_bytes, content_at = index.blob(0)
@@ -282,6 +312,8 @@ def list_items(index):
     hidden = config.scalar(0, "q")
     latent = config.scalar(26, "q") or hidden
     inner = config.scalar(24, "q")
+    is_rotated = check_rotation(config, any(True for _ in content.tables(2)))
+    require(is_rotated == bool(features & FEATURE_ROTATION), "frame: does not state the features of the index")
     for tensor in content.tables(1):
         name = tensor.string(0)
         form = name_of(FORMATS, tensor.scalar(2, "B"), f"{name}: format")
@@ -324,10 +356,10 @@ def list_items(index):
 
 
 def check_pack(data, out):
-    index_offset, index_length, index_hash = read_frame(data)
+    index_offset, index_length, index_hash, features = read_frame(data)
     index_bytes = data[index_offset:]
     require(xxh3(index_bytes) == index_hash, "index: hash does not match")
-    items, payload = list_items(Buffer(index_bytes).root())
+    items, payload = list_items(Buffer(index_bytes).root(), features)
     items.append(("index", index_offset, index_length, index_hash))
 
     end = 64

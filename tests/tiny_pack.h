@@ -15,6 +15,7 @@
 #include "schema/little_endian.h"
 #include "schema/model_tensors.h"
 #include "schema/mxfp4_scales.h"
+#include "schema/pack_check.h"
 #include "schema/pack_frame.h"
 #include "schema/pack_index.h"
 #include "schema/zstd.h"
@@ -106,6 +107,7 @@ struct TinyPack {
     frame.index = {static_cast<int64_t>(file.size()), static_cast<int64_t>(encoded.size()),
                    xxh3(encoded)};
     frame.file_bytes = frame.index.end_bytes();
+    frame.features = demanded_features(index.content.config);
     file.insert(file.end(), encoded.begin(), encoded.end());
     const auto frame_bytes = encode_frame(frame);
     std::copy(frame_bytes.begin(), frame_bytes.end(), file.begin());

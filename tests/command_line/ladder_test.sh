@@ -65,3 +65,21 @@ expect_one_line err "t.k3tune: was tuned for the pack with payload [0-9a-f]{16},
 [[ ! -e none.k3pack ]] || fail "a pack was left behind"
 expect_status 1 "$K3C" compile "$nano" -o none.k3pack --trunk bf16 --tuned t.k3tune --quiet
 expect_line err "expected a matrix with block scales or a norm's gain"
+
+# Any program can write a tuning. A final gain of zero makes all of the 2048 tokens equally likely.
+"$K3C" inspect bf16.k3pack --json >bf16.json
+python3 - <<'PYTHON'
+import json, struct
+pack = json.load(open("bf16.json"))
+width = pack["config"]["hidden_size"]
+header = json.dumps({
+    "__metadata__": {"kind": "k3tune", "version": "1", "pack_payload_xxh3": pack["payload_xxh3"]},
+    "model.norm.weight": {"dtype": "F32", "shape": [width], "data_offsets": [0, 4 * width]},
+}).encode()
+open("zero.k3tune", "wb").write(struct.pack("<Q", len(header)) + header + bytes(4 * width))
+PYTHON
+expect_status 0 "$K3C" compile "$nano" -o zero.k3pack --tuned zero.k3tune --quiet
+echo "Any text at all, some words long." >text.txt
+expect_status 0 "$K3EXEC" eval zero.k3pack --text text.txt --json -q
+python3 -c 'import json; found = json.load(open("out"))["texts"][0]["perplexity"]; assert abs(found - 2048) < 1e-6, found' \
+  || fail "a gain of zero left the model an opinion"

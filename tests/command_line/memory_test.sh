@@ -32,6 +32,11 @@ peak=$(python3 peak.py "$K3C" compile large -o some.k3pack --threads 8 --memory-
 ((peak <= ceiling && $(said memory_bytes) <= ceiling)) || fail "the peak was $peak bytes, the ceiling $ceiling"
 cmp some.k3pack 1.k3pack || fail "the ceiling changed the pack"
 
+# Rotated outputs are made of whole matrices.
+peak=$(python3 peak.py "$K3C" compile large -o rotated.k3pack --rotate --threads 8 --json --quiet)
+((peak <= $(said memory_bytes))) || fail "the peak with --rotate was $peak bytes, $(said memory_bytes) were announced"
+(($(said memory_bytes) > peaks[1])) || fail "rotation was announced to take no memory"
+
 expect_status 1 "$K3C" compile large --dry-run --memory-gb 0.005 --quiet
 expect_one_line err '^k3c: --memory-gb: 0\.0[01] GB are too little: the plan takes .*, a worker .*; the least that works is 0\.[0-9][0-9]$'
 least=$(grep -oE '[0-9.]+$' err)

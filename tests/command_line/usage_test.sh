@@ -37,4 +37,4 @@ for command in census compile inspect verify explain diff synth attach; do
   expect_status 0 "$K3C" --help
 done
 expect_status 0 "$K3C" compile --help
-for pass in census ternary_trunk tuning prune_experts reorder_layout assign_offsets; do expect_line out "$pass: "; done
+for pass in census rotate_stream ternary_trunk tuning prune_experts reorder_layout assign_offsets; do expect_line out "$pass: "; done

@@ -70,6 +70,13 @@ void CopyingBackend::rms_norm(const float* x, const float* weight, int64_t token
   x_there.copy_to(y);
 }
 
+void CopyingBackend::hadamard(const float* x, int64_t tokens, int64_t width, int64_t block,
+                              float* y) {
+  Floats x_there(x, tokens * width);
+  check_cuda(cuda::hadamard(x_there.data(), tokens, width, block, x_there.data(), the_stream()));
+  x_there.copy_to(y);
+}
+
 void CopyingBackend::attention_residual_mix(std::span<const float* const> sources,
                                             const float* norm, const float* proj, int64_t tokens,
                                             int64_t hidden, double epsilon, float* y) {

@@ -23,8 +23,8 @@ constexpr const char* kFolder = K3_SOURCE_DIR "/tests/golden/kernels/";
 std::vector<VectorFileCases> stored_vectors() {
   std::vector<VectorFileCases> files;
   for (const std::string name : {"matmul_f32", "matmul_bf16", "matmul_int8", "matmul_mxfp4",
-                                 "matmul_ternary", "matmul_ternary2", "elementwise", "norms", "kda",
-                                 "mla_attention", "route", "routed_experts"}) {
+                                 "matmul_ternary", "matmul_ternary2", "elementwise", "hadamard",
+                                 "norms", "kda", "mla_attention", "route", "routed_experts"}) {
     files.push_back({name, read_vectors(std::string(kFolder).append(name).append(".bin"))});
   }
   return files;

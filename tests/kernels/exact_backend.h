@@ -10,6 +10,7 @@
 
 #include "kernels/attention_residual.h"
 #include "kernels/embedding.h"
+#include "kernels/hadamard.h"
 #include "kernels/matmul.h"
 #include "kernels/rms_norm.h"
 #include "kernels/short_conv.h"
@@ -54,6 +55,13 @@ class ExactBackend final : public Backend {
     for (int64_t t = 0; t < tokens; ++t, x += width, y += width) {
       const double inverse_rms = exact_inverse_rms(x, width, epsilon);
       for (int64_t i = 0; i < width; ++i) y[i] = exact_rms_norm(x[i], inverse_rms, weight[i]);
+    }
+  }
+
+  void hadamard(const float* x, int64_t tokens, int64_t width, int64_t block, float* y) override {
+    std::vector<double> work(static_cast<size_t>(block));
+    for (int64_t at = 0; at < tokens * width; at += block) {
+      exact_hadamard_block(x + at, block, work.data(), y + at);
     }
   }
 

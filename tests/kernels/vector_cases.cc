@@ -50,6 +50,12 @@ std::vector<VectorOutput> run_rms_norm(Backend& backend, const VectorCase& in) {
   return {{"y", std::move(y), {}}};
 }
 
+std::vector<VectorOutput> run_hadamard(Backend& backend, const VectorCase& in) {
+  std::vector<float> y = zeros(in.size(0) * in.size(1));
+  backend.hadamard(in.at<float>("x"), in.size(0), in.size(1), in.size(2), y.data());
+  return {{"y", std::move(y), {}}};
+}
+
 std::vector<VectorOutput> run_mix(Backend& backend, const VectorCase& in) {
   const int64_t values = in.size(1) * in.size(2);
   std::vector<const float*> sources;
@@ -128,11 +134,12 @@ struct VectorRunner {
   const char* operation;
   std::vector<VectorOutput> (*run)(Backend& backend, const VectorCase& in);
 };
-constexpr std::array<VectorRunner, 11> kRunners = {{
+constexpr std::array<VectorRunner, 12> kRunners = {{
     {"matmul", run_matmul},
     {"glu", run_glu},
     {"sigmoid_gate", run_sigmoid_gate},
     {"rms_norm", run_rms_norm},
+    {"hadamard", run_hadamard},
     {"attention_residual_mix", run_mix},
     {"short_conv", run_short_conv},
     {"kda", run_kda},
@@ -210,6 +217,18 @@ std::vector<VectorCase> elementwise_cases() {
   VectorCase& gate = cases.emplace_back("sigmoid_gate", std::vector<int64_t>{kCount});
   gate.add("x", counted_normals(3, kCount));
   gate.add("gate_logits", with_special_values(counted_normals(4, kCount, 20)));
+  return cases;
+}
+
+// Among them one of K3's heads and its latent; some values of the first are not finite.
+std::vector<VectorCase> hadamard_cases() {
+  std::vector<VectorCase> cases;
+  for (const auto& [tokens, width, block] :
+       {std::array<int64_t, 3>{2, 96, 16}, {3, 6, 2}, {5, 128, 128}, {2, 3584, 512}}) {
+    VectorCase& made = cases.emplace_back("hadamard", std::vector<int64_t>{tokens, width, block});
+    std::vector<float> x = counted_normals(32, tokens * width, 3);
+    made.add("x", cases.size() == 1 ? with_special_values(std::move(x)) : std::move(x));
+  }
   return cases;
 }
 
@@ -406,6 +425,7 @@ std::vector<VectorFileCases> make_vectors(Backend& exact) {
     files.push_back({"matmul_" + std::string(format_name(format)), matmul_cases(format)});
   }
   files.push_back({"elementwise", elementwise_cases()});
+  files.push_back({"hadamard", hadamard_cases()});
   files.push_back({"norms", norm_cases()});
   files.push_back({"kda", kda_cases()});
   files.push_back({"mla_attention", mla_cases()});

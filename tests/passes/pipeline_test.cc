@@ -31,8 +31,8 @@ TEST(Pipeline, RunsThePassesInTheDocumentedOrder) {
   const PassResults results = run_pipeline(model, {}, quiet);
   std::vector<std::string> names;
   for (const PassRecord& pass : results.passes) names.push_back(pass.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"census", "ternary_trunk", "tuning", "prune_experts",
-                                             "reorder_layout", "assign_offsets"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"census", "rotate_stream", "ternary_trunk", "tuning",
+                                             "prune_experts", "reorder_layout", "assign_offsets"}));
 }
 
 TEST(Pipeline, StopsAfterThePassNamed) {

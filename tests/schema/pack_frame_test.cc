@@ -87,7 +87,15 @@ TEST(PackFrame, AnIndexThatDoesNotEndTheFileIsRefused) {
   EXPECT_NE(refusal_of(24, uint64_t{1} << 31), "no error");
   EXPECT_NE(refusal_of(24, ~uint64_t{0}), "no error");
   EXPECT_NE(refusal_of(40, kFileBytes - 1), "no error");
-  EXPECT_NE(refusal_of(48, 1), "no error");
+}
+
+TEST(PackFrame, FeaturesAreKeptAndUnknownOnesRefused) {
+  PackFrame frame = some_frame();
+  frame.features = kFeatureRotation;
+  EXPECT_EQ(decode_frame(encode_frame(frame), "p", kFileBytes).features, kFeatureRotation);
+  EXPECT_EQ(refusal_of(48, 2), "p.k3pack: needs features 2 of its reader, this program knows 1");
+  EXPECT_NE(refusal_of(48, 3), "no error");
+  EXPECT_NE(refusal_of(48, uint64_t{1} << 63), "no error");
 }
 
 }  // namespace

@@ -91,6 +91,60 @@ TEST(PackReader, AbsentOptionalsStayAbsent) {
   EXPECT_EQ(pack.config().decay_lower_bound, -5.0);
 }
 
+constexpr RotatedBasis kBasis = {.seed = ~uint64_t{0},
+                                 .stream_block = 32,
+                                 .query_block = 8,
+                                 .kda_block = 8,
+                                 .mla_block = 4,
+                                 .dense_block = 16,
+                                 .shared_block = 32,
+                                 .latent_block = 64};
+
+TEST(PackReader, GivesTheRotationThatWasWritten) {
+  const TempFolder folder;
+  TinyPack tiny;
+  tiny.index.content.config.rotation = kBasis;
+  const PackReader pack(folder.write("p.k3pack", tiny.image()));
+  EXPECT_EQ(pack.config().rotation, kBasis);
+  EXPECT_EQ(pack.frame().features, kFeatureRotation);
+}
+
+TEST(PackReader, RefusesRotationsThatDoNotFit) {
+  const auto refuse = [](const char* message, int64_t RotatedBasis::*member, int64_t block) {
+    expect_refused(message, [&](TinyPack& pack) {
+      pack.index.content.config.rotation = kBasis;
+      *pack.index.content.config.rotation.*member = block;
+    });
+  };
+  refuse("rotation stream_block is 64", &RotatedBasis::stream_block, 64);
+  refuse("rotation stream_block is 0", &RotatedBasis::stream_block, 0);
+  refuse("rotation query_block is -8", &RotatedBasis::query_block, -8);
+  refuse("rotation kda_block is 3", &RotatedBasis::kda_block, 3);
+  refuse("rotation dense_block is 32", &RotatedBasis::dense_block, 32);
+  refuse("rotation latent_block is 4611686018427387904", &RotatedBasis::latent_block,
+         int64_t{1} << 62);
+  expect_refused("experts that read the stream itself", [](TinyPack& pack) {
+    pack.index.content.config.rotation = kBasis;
+    pack.index.content.config.rotation->latent_block = 1;
+    pack.index.content.config.latent_size.reset();
+  });
+}
+
+// A reader that does not know rotations would overlook the field, but not the feature.
+TEST(PackReader, RefusesAFrameWithOtherFeaturesThanItsIndex) {
+  for (const bool rotated : {false, true}) {
+    TinyPack tiny;
+    if (rotated) tiny.index.content.config.rotation = kBasis;
+    std::vector<std::byte> image = tiny.image();
+    image[48] ^= std::byte{1};
+    store_little_endian(xxh3(std::span(image).first(56)), &image[56]);
+    const TempFolder folder;
+    const std::string path = folder.write("p.k3pack", image);
+    EXPECT_NE(thrown_message([&] { PackReader pack(path); }).find("frame: features are "),
+              std::string::npos);
+  }
+}
+
 TEST(PackReader, RefusesExtentsThatLeaveTheFile) {
   expect_refused("beyond any file",
                  [](TinyPack& pack) { some_matrix(pack).extent.offset_bytes = kMinus8; });

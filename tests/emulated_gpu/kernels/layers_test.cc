@@ -8,6 +8,7 @@
 
 #include "kernels/attention_residual.h"
 #include "kernels/embedding.h"
+#include "kernels/hadamard.h"
 #include "kernels/operations_cuda.h"
 #include "kernels/rms_norm.h"
 #include "kernels/short_conv.h"
@@ -83,6 +84,23 @@ TEST(EmbedCuda, CopiesRows) {
     std::vector<float> want = floats(4 * 37);
     cpu::embed(table.view, ids, want.data());
     EXPECT_TRUE(same_bits(y.values(), want));
+  }
+}
+
+TEST(HadamardCuda, HasTheBitsOfTheHostInPlace) {
+  Random random(4);
+  for (const int64_t block :
+       {int64_t{1}, int64_t{2}, int64_t{64}, int64_t{512}, kLargestHadamard}) {
+    const int64_t width = 3 * block;
+    const std::vector<float> x = random_activations(random, 2, width);
+    std::vector<float> want = floats(2 * width);
+    cpu::hadamard(x.data(), 2, width, block, want.data());
+    in_both_orders([&] {
+      DeviceArray<float> there(x);
+      ASSERT_EQ(cuda::hadamard(there.data(), 2, width, block, there.data(), the_stream()),
+                cudaSuccess);
+      EXPECT_TRUE(same_bits(there.values(), want)) << block;
+    });
   }
 }
 
