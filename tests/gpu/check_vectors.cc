@@ -10,10 +10,10 @@
 namespace k3::test {
 namespace {
 
-constexpr const char* kFiles[] = {"matmul_f32",    "matmul_bf16",    "matmul_int8",
-                                  "matmul_mxfp4",  "matmul_ternary", "matmul_ternary2",
-                                  "elementwise",   "norms",          "kda",
-                                  "mla_attention", "route",          "routed_experts"};
+constexpr const char* kFiles[] = {
+    "matmul_f32",      "matmul_bf16", "matmul_int8",   "matmul_mxfp4", "matmul_ternary",
+    "matmul_ternary2", "elementwise", "hadamard",      "norms",        "kda",
+    "mla_attention",   "route",       "routed_experts"};
 
 // Empty when the output is what the case says.
 std::string fault_of(const VectorCase& want, const VectorOutput& got) {
