@@ -62,12 +62,16 @@ struct KdaOperands {
   float beta = 0;
 };
 
+// What the lane sum of the squares becomes.
+K3_HOST_DEVICE inline double inverse_l2_of(double squares, double epsilon) {
+  return 1.0 / std::sqrt(squares + epsilon);
+}
 K3_HOST_DEVICE inline double exact_inverse_l2(const float* x, int64_t dim, double epsilon) {
   const double squares = lane_sum(dim, [x](int64_t i) {
     const auto value = static_cast<double>(x[i]);
     return value * value;
   });
-  return 1.0 / std::sqrt(squares + epsilon);
+  return inverse_l2_of(squares, epsilon);
 }
 
 K3_HOST_DEVICE inline float exact_scale(float x, double scale) {

@@ -15,13 +15,18 @@
 
 namespace k3 {
 
+// What the lane sum of `width` squares becomes.
+K3_HOST_DEVICE inline double inverse_rms_of(double squares, int64_t width, double epsilon) {
+  return 1.0 / std::sqrt(squares / static_cast<double>(width) + epsilon);
+}
+
 // 1 / sqrt(mean(x^2) + epsilon) of the `width` values at x.
 K3_HOST_DEVICE inline double exact_inverse_rms(const float* x, int64_t width, double epsilon) {
   const double squares = lane_sum(width, [x](int64_t i) {
     const auto value = static_cast<double>(x[i]);
     return value * value;
   });
-  return 1.0 / std::sqrt(squares / static_cast<double>(width) + epsilon);
+  return inverse_rms_of(squares, width, epsilon);
 }
 
 K3_HOST_DEVICE inline float exact_rms_norm(float x, double inverse_rms, float weight) {

@@ -62,6 +62,8 @@ struct RoutedExpertsShape {
 struct ExpertWeights {
   const std::byte* extent = nullptr;
   std::array<uint8_t, 3> least_exponent = {};
+  // Says that two are the same expert of a model, for backends that keep copies; -1: unknown.
+  int64_t name = -1;
 };
 
 inline GluRule glu_rule(const RoutedExpertsShape& shape) {

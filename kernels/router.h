@@ -38,6 +38,22 @@ K3_HOST_DEVICE inline bool exact_precedes(float selection_a, int32_t source_a, f
   return source_a < source_b;
 }
 
+// Fills weights [k] of the `chosen` experts in slots [k], and what is left over.
+K3_HOST_DEVICE inline void exact_route_weights(const RouterRule& rule, const float* scores,
+                                               int64_t chosen, int32_t* slots, float* weights) {
+  double sum = 0;
+  for (int64_t i = 0; i < chosen; ++i) sum += static_cast<double>(scores[slots[i]]);
+  const double divisor = rule.renormalize ? sum + 1e-20 : 1.0;
+  for (int64_t i = 0; i < chosen; ++i) {
+    weights[i] = static_cast<float>(static_cast<double>(scores[slots[i]]) / divisor *
+                                    rule.routed_scaling_factor);
+  }
+  for (int64_t i = chosen; i < rule.experts_per_token; ++i) {
+    slots[i] = -1;
+    weights[i] = 0;
+  }
+}
+
 // Fills slots [k] and weights [k] of one token from scores, bias and source_ids [experts].
 // Insertion into a sorted list: almost every expert is turned away by one comparison with its end.
 K3_HOST_DEVICE inline void exact_route(const RouterRule& rule, const float* scores,
@@ -63,18 +79,7 @@ K3_HOST_DEVICE inline void exact_route(const RouterRule& rule, const float* scor
     slots[at] = static_cast<int32_t>(e);
     selections[at] = selection;
   }
-
-  double sum = 0;
-  for (int64_t i = 0; i < chosen; ++i) sum += static_cast<double>(scores[slots[i]]);
-  const double divisor = rule.renormalize ? sum + 1e-20 : 1.0;
-  for (int64_t i = 0; i < chosen; ++i) {
-    weights[i] = static_cast<float>(static_cast<double>(scores[slots[i]]) / divisor *
-                                    rule.routed_scaling_factor);
-  }
-  for (int64_t i = chosen; i < k; ++i) {
-    slots[i] = -1;
-    weights[i] = 0;
-  }
+  exact_route_weights(rule, scores, chosen, slots, weights);
 }
 
 }  // namespace k3

@@ -11,6 +11,9 @@
 #include "kernels/short_conv.h"
 #include "runtime/backend.h"
 #include "schema/error.h"
+#ifdef K3_HAS_CUDA
+#include "runtime/cuda_backend.h"
+#endif
 
 namespace k3 {
 namespace {
@@ -145,9 +148,17 @@ std::unique_ptr<Backend> make_backend(std::string_view name) {
   std::string names;
   for (const HostKernels* kernels : kHostKernels) {
     if (kernels->name == name) return std::make_unique<HostBackend>(*kernels);
-    names += std::string(names.empty() ? "" : " or ") + std::string(kernels->name);
+    names += std::string(kernels->name) + ", ";
   }
-  throw Error("--backend is ", name, ", expected ", names);
+  if (name == "cuda") {
+#ifdef K3_HAS_CUDA
+    return make_cuda_backend({});
+#else
+    throw Error(
+        "--backend is cuda, but this build has no CUDA: no nvcc was found when it was made");
+#endif
+  }
+  throw Error("--backend is ", name, ", expected ", names, "cuda or, for whole packs, auto");
 }
 
 }  // namespace k3

@@ -88,6 +88,7 @@ void bench(const BenchOptions& options, std::ostream& out) {
   const auto prefill = rows_of(result.prefill_costs, result.prefill_seconds, result.read_bandwidth);
   const auto decode = rows_of(result.decode_costs, result.decode_seconds, result.read_bandwidth);
   const int64_t threads = team_threads();
+  const bool reads_experts = !model.experts().all_resident() && !model.backend().holds_experts();
   if (options.json) {
     JsonWriter json(out, 2);
     json.begin_object();
@@ -96,7 +97,7 @@ void bench(const BenchOptions& options, std::ostream& out) {
     json.member("read_gb_per_s", result.read_bandwidth / 1e9);
     write_phase(json, "prefill", result.prefill, prefill);
     write_phase(json, "decode", result.decode, decode);
-    if (!model.experts().all_resident()) write_reading(json, model.experts(), result, decoded);
+    if (reads_experts) write_reading(json, model.experts(), result, decoded);
     json.end_object();
     out << '\n';
     return;
@@ -108,7 +109,7 @@ void bench(const BenchOptions& options, std::ostream& out) {
   out << line;
   print_phase("prefill", result.prefill, prefill, out);
   print_phase("decode", result.decode, decode, out);
-  if (!model.experts().all_resident()) print_reading(out, model.experts(), result, decoded);
+  if (reads_experts) print_reading(out, model.experts(), result, decoded);
 }
 
 }  // namespace k3

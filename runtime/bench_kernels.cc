@@ -4,6 +4,7 @@
 
 #include "kernels/instruction_set.h"
 #include "kernels/thread_team.h"
+#include "schema/error.h"
 #include "schema/json_writer.h"
 
 namespace k3 {
@@ -89,6 +90,9 @@ void write_table(const std::vector<Line>& lines, std::ostream& out) {
 
 void bench_kernels(const BenchKernelsOptions& options, std::ostream& out) {
   const std::unique_ptr<Backend> backend = make_backend(options.backend);
+  if (!backend->works_on_host()) {
+    throw Error("bench --kernels measures kernels of the host; tests/gpu.sh measures a GPU's");
+  }
   const KernelBenchmark benchmark = run_kernel_benchmark(*backend, options.benchmark);
   const std::vector<Line> lines = lines_of(benchmark);
   if (options.json) {

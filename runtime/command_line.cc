@@ -56,9 +56,19 @@ CLI::Validator choice_of(const std::array<std::string_view, kCount>& names) {
 // Returns the option of the pack.
 CLI::Option* add_load_flags(CLI::App& app, LoadOptions& load) {
   CLI::Option* pack = app.add_option("pack", load.pack_path, "The .k3pack to run")->required();
-  app.add_option("--backend", load.backend,
-                 "cpu: the exact numerics, the same bits on every machine and at any thread count; "
-                 "reference: float activations and double sums, slow, for comparison")
+  app.add_option(
+         "--backend", load.backend,
+         "cpu: the exact numerics, the same bits on every machine and at any thread count; "
+         "cuda: the same bits on a GPU; auto: cuda if the pack fits one here, else cpu, and "
+         "says why; reference: float activations and double sums, slow, for comparison")
+      ->capture_default_str();
+  app.add_option(
+      "--gpu-experts-gb", load.gpu_experts_gb,
+      "Memory of the GPU for routed experts, in 10^9 bytes (default: what is free). When "
+      "not all fit, they come from the host's as they are needed; changes no result");
+  app.add_option("--numerics", load.numerics,
+                 "exact, or with --backend cuda fp64: products in double on float activations, to "
+                 "audit the exact ones")
       ->capture_default_str();
   app.add_option(
          "--chunk-tokens", load.chunk_tokens,
@@ -344,7 +354,7 @@ std::function<void()> add_capture(CLI::App& app) {
   app.add_option("--memory-gb", options->memory_gb,
                  "Memory to stay below, in 10^9 bytes (default: nine tenths of what is free); "
                  "changes no result");
-  app.add_option("--backend", options->backend, "cpu or reference, as for run")
+  app.add_option("--backend", options->backend, "cpu, cuda or reference, as for run")
       ->capture_default_str();
   app.add_option("--chunk-tokens", options->chunk_tokens,
                  "Most tokens that pass a layer together; changes speed and memory, not results")

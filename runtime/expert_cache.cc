@@ -141,10 +141,11 @@ int64_t ExpertCache::read_into_slot(int64_t bank, int64_t expert, ExpertReader::
   if (slot < 0) return slot;
   const PackBank& from = banks_[static_cast<size_t>(bank)];
   const PackExpert& source = from.experts[static_cast<size_t>(expert)];
-  states_[static_cast<size_t>(slot)] = {
-      .weights = {.extent = slots_.at(slot), .least_exponent = source.least_exponent},
-      .bank = bank,
-      .extent_bytes = source.extent.length_bytes};
+  states_[static_cast<size_t>(slot)] = {.weights = {.extent = slots_.at(slot),
+                                                    .least_exponent = source.least_exponent,
+                                                    .name = from.layer << 32 | expert},
+                                        .bank = bank,
+                                        .extent_bytes = source.extent.length_bytes};
   statistics_.bytes_read += source.extent.length_bytes;
   reader_.start(slot, from, expert, slots_.at(slot), urgency);
   return slot;

@@ -3,10 +3,10 @@
 // absorbed form, attention residuals. What a family lacks (Kimi-Linear has no residual mix, no
 // latent, low-rank gates) its config lacks, and the step is skipped.
 //
-// Each step is one call on the backend with the shapes beside it; nothing here touches a number
-// except to copy it. All steps but the KDA recurrence and the attention over the cache treat tokens
-// one by one, and those two go through the tokens in order, so how a prompt is cut into chunks
-// cannot show in the result.
+// Each step is one call on the backend with the shapes beside it; nothing here touches a number,
+// and only what observers are shown is sure to be in the host's memory. All steps but the KDA
+// recurrence and the attention over the cache treat tokens one by one, and those two go through the
+// tokens in order, so how a prompt is cut into chunks cannot show in the result.
 
 #include "runtime/forward.h"
 
@@ -18,9 +18,7 @@
 namespace k3 {
 namespace {
 
-void reserve(std::vector<float>& buffer, int64_t tokens, int64_t width) {
-  buffer.resize(static_cast<size_t>(tokens * width));
-}
+constexpr int64_t kFloat = sizeof(float);
 
 }  // namespace
 
@@ -41,7 +39,10 @@ Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend,
   const int64_t rank_width = std::max({c.kda_head_dim, c.kda_gate_rank.value_or(0),
                                        c.q_lora_rank.value_or(0), c.kv_lora_rank + c.qk_extra_dim});
   Buffers& b = buffers_;
-  for (auto* buffer : {&b.mixed, &b.normed, &b.branch, &b.shared}) {
+  const auto reserve = [&backend](Floats& buffer, int64_t rows, int64_t width) {
+    buffer = make_vector<float>(backend, rows * width);
+  };
+  for (auto* buffer : {&b.prefix, &b.mixed, &b.normed, &b.branch, &b.shared}) {
     reserve(*buffer, max_tokens, c.hidden_size);
   }
   for (auto* buffer : {&b.q, &b.k, &b.v, &b.conv, &b.gate, &b.attended}) {
@@ -54,74 +55,177 @@ Forward::Forward(const Weights& weights, ExpertCache& experts, Backend& backend,
   for (auto* buffer : {&b.latent, &b.routed}) reserve(*buffer, max_tokens, c.expert_width());
   reserve(b.router_logits, max_tokens, c.experts);
   reserve(b.route_weights, max_tokens, c.experts_per_token);
-  b.route_slots.resize(b.route_weights.size());
-  b.route_source_ids.resize(b.route_weights.size());
+  b.route_slots = make_vector<int32_t>(backend, max_tokens * c.experts_per_token);
   reserve(b.guess_normed, 1, c.hidden_size);
   reserve(b.guess_logits, 1, c.experts);
   reserve(b.guess_weights, 1, prefetch_experts_);
-  b.guess_slots.resize(b.guess_weights.size());
-  stream_ = make_stream();
+  b.guess_slots = make_vector<int32_t>(backend, prefetch_experts_);
+  if (c.attention_residual_block.has_value()) {
+    b.snapshots.resize(
+        static_cast<size_t>(divide_up(std::ssize(c.layers), *c.attention_residual_block)));
+    for (Floats& snapshot : b.snapshots) reserve(snapshot, max_tokens, c.hidden_size);
+  }
 }
 
 int64_t Forward::buffer_bytes() const {
   const Buffers& b = buffers_;
-  size_t floats = 2 * b.route_slots.size() + stream_.prefix.size();
-  for (const auto* buffer : {&b.mixed, &b.normed, &b.branch, &b.q, &b.k, &b.v, &b.conv, &b.gate,
-                             &b.attended, &b.rank, &b.decay, &b.beta, &b.ffn_gate, &b.ffn_up,
+  int64_t floats = 2 * std::ssize(b.route_slots);
+  for (const auto* buffer : {&b.prefix, &b.mixed,  &b.normed, &b.branch,        &b.q,
+                             &b.k,      &b.v,      &b.conv,   &b.gate,          &b.attended,
+                             &b.rank,   &b.decay,  &b.beta,   &b.ffn_gate,      &b.ffn_up,
                              &b.latent, &b.routed, &b.shared, &b.router_logits, &b.route_weights}) {
-    floats += buffer->size();
+    floats += std::ssize(*buffer);
   }
-  for (const std::vector<float>& snapshot : stream_.snapshots) floats += snapshot.size();
-  return static_cast<int64_t>(floats * sizeof(float));
+  for (const Floats& snapshot : b.snapshots) floats += std::ssize(snapshot);
+  return floats * kFloat;
 }
 
 ResidualStream Forward::make_stream() const {
+  const auto values = static_cast<size_t>(max_tokens_ * config_.hidden_size);
   ResidualStream stream;
-  reserve(stream.prefix, max_tokens_, config_.hidden_size);
-  if (config_.attention_residual_block.has_value()) {
-    const auto layers = static_cast<int64_t>(config_.layers.size());
-    stream.snapshots.resize(
-        static_cast<size_t>(divide_up(layers, *config_.attention_residual_block)));
-    for (std::vector<float>& snapshot : stream.snapshots) {
-      reserve(snapshot, max_tokens_, config_.hidden_size);
-    }
-  }
+  stream.prefix.resize(values);
+  stream.snapshots.assign(buffers_.snapshots.size(), std::vector<float>(values));
   return stream;
+}
+
+Forward::StreamPlaces Forward::own_stream() {
+  StreamPlaces places{.prefix = buffers_.prefix.data(), .snapshots = {}};
+  for (Floats& snapshot : buffers_.snapshots) places.snapshots.push_back(snapshot.data());
+  return places;
+}
+
+// The caller's stream where the backend works: itself, or a copy.
+Forward::StreamPlaces Forward::bring(ResidualStream& stream, int64_t tokens) {
+  StreamPlaces places = own_stream();
+  places.live_snapshots = stream.live_snapshots;
+  if (backend_.works_on_host()) {
+    places.prefix = stream.prefix.data();
+    for (size_t i = 0; i < places.snapshots.size(); ++i) {
+      places.snapshots[i] = stream.snapshots[i].data();
+    }
+    return places;
+  }
+  const int64_t bytes = tokens * config_.hidden_size * kFloat;
+  backend_.upload(stream.prefix.data(), bytes, places.prefix);
+  for (size_t i = 0; i < static_cast<size_t>(stream.live_snapshots); ++i) {
+    backend_.upload(stream.snapshots[i].data(), bytes, places.snapshots[i]);
+  }
+  return places;
+}
+
+void Forward::give_back(const StreamPlaces& places, int64_t tokens, ResidualStream& stream) {
+  stream.live_snapshots = places.live_snapshots;
+  if (backend_.works_on_host()) return;
+  const int64_t bytes = tokens * config_.hidden_size * kFloat;
+  backend_.download(places.prefix, bytes, stream.prefix.data());
+  for (size_t i = 0; i < static_cast<size_t>(places.live_snapshots); ++i) {
+    backend_.download(places.snapshots[i], bytes, stream.snapshots[i].data());
+  }
+}
+
+LayerPlaces Forward::places_of_layer(int64_t layer, int64_t positions, LayerState& state) {
+  const bool has_cache =
+      config_.layers[static_cast<size_t>(layer)].attention == AttentionKind::kMla;
+  return places_of(state, backend_, positions, has_cache ? config_.cache_width() : 0);
+}
+
+float* Forward::logits_room(int64_t tokens) {
+  const int64_t values = tokens * config_.vocab_size;
+  if (std::ssize(buffers_.logits) < values) buffers_.logits = make_vector<float>(backend_, values);
+  return buffers_.logits.data();
 }
 
 void Forward::run(std::span<const int32_t> ids, SequenceState& state, float* logits,
                   ForwardObserver* observer) {
-  const auto tokens = static_cast<int64_t>(ids.size());
-  embed(ids, stream_);
-  for (size_t layer = 0; layer < weights_.layers.size(); ++layer) {
-    run_layer(static_cast<int64_t>(layer), tokens, stream_, state.positions(), state.layers[layer],
-              observer);
+  check_ids(ids);
+  const auto tokens = std::ssize(ids);
+  const int64_t positions = state.positions() + tokens;
+  const int64_t logits_of = logits != nullptr ? tokens : 1;
+  // Whatever needs memory gets it here: a pass that is to be repeated allocates nothing.
+  const float* computed = logits_room(logits_of);
+  int64_t position_room = positions;
+  bool drops = false;
+  const float* state_place = nullptr;
+  for (int64_t layer = 0; layer < std::ssize(state.layers); ++layer) {
+    LayerState& of_layer = state.layers[static_cast<size_t>(layer)];
+    const LayerPlaces places = places_of_layer(layer, positions, of_layer);
+    if (layer == 0) state_place = places.kda != nullptr ? places.kda : places.cache;
+    if (of_layer.resident != nullptr) {
+      position_room = std::max(position_room, of_layer.resident->position_room());
+    }
+    drops = drops || !weights_.layers[static_cast<size_t>(layer)].moe.drops.empty();
   }
-  const float* x = finish(tokens, stream_, observer);
+  const bool is_repeatable = tokens == 1 && logits == nullptr && observer == nullptr && !drops;
+  const Pass pass{.ids = ids,
+                  .first_position = state.positions(),
+                  .position_room = position_room,
+                  .repeatable_state = is_repeatable ? state_place : nullptr,
+                  .repeatable_logits = computed};
+  check_found(backend_.run_pass(pass, [&] { run_steps(ids, state, logits_of, observer); }));
 
-  const auto vocab = static_cast<size_t>(config_.vocab_size);
-  state.last_logits.resize(vocab);
+  state.last_logits.resize(static_cast<size_t>(config_.vocab_size));
+  backend_.download(computed + (logits_of - 1) * config_.vocab_size, config_.vocab_size * kFloat,
+                    state.last_logits.data());
   if (logits != nullptr) {
-    multiply_head(x, tokens, logits);
-    std::copy_n(logits + static_cast<size_t>(tokens - 1) * vocab, vocab, state.last_logits.data());
-  } else {
-    multiply_head(x + (tokens - 1) * config_.hidden_size, 1, state.last_logits.data());
+    backend_.download(computed, logits_of * config_.vocab_size * kFloat, logits);
   }
   state.ids.insert(state.ids.end(), ids.begin(), ids.end());
 }
 
-void Forward::embed(std::span<const int32_t> ids, ResidualStream& stream) {
+// All of run() that computes; leaves the logits of the last `logits_of` tokens in their buffer.
+void Forward::run_steps(std::span<const int32_t> ids, SequenceState& state, int64_t logits_of,
+                        ForwardObserver* observer) {
+  const auto tokens = std::ssize(ids);
+  StreamPlaces stream = own_stream();
+  backend_.embed(weights_.embedding, ids, stream.prefix);
+  for (int64_t layer = 0; layer < std::ssize(weights_.layers); ++layer) {
+    const LayerPlaces places = places_of_layer(layer, state.positions() + tokens,
+                                               state.layers[static_cast<size_t>(layer)]);
+    run_layer(layer, tokens, stream, state.positions(), places, observer);
+  }
+  const float* x = finish(tokens, stream, observer);
+  float* y = buffers_.logits.data();
+  backend_.matmul(weights_.head, x + (tokens - logits_of) * config_.hidden_size, logits_of, y);
+  check_finite(y, logits_of * config_.vocab_size, -1);
+}
+
+void Forward::check_ids(std::span<const int32_t> ids) const {
   K3_CHECK(!ids.empty() && std::ssize(ids) <= max_tokens_);
   for (int32_t id : ids) {
     if (id < 0 || id >= config_.vocab_size) {
       throw Error("token id is ", id, ", the model's vocabulary has ", config_.vocab_size);
     }
   }
+}
+
+void Forward::embed(std::span<const int32_t> ids, ResidualStream& stream) {
+  check_ids(ids);
   stream.live_snapshots = 0;
-  backend_.embed(weights_.embedding, ids, stream.prefix.data());
+  const StreamPlaces places = bring(stream, std::ssize(ids));
+  backend_.run_pass({.ids = ids}, [&] { backend_.embed(weights_.embedding, ids, places.prefix); });
+  give_back(places, std::ssize(ids), stream);
+}
+
+void Forward::run_layer(int64_t layer, int64_t tokens, ResidualStream& stream,
+                        int64_t first_position, LayerState& state, ForwardObserver* observer) {
+  const int64_t positions = first_position + tokens;
+  StreamPlaces places = bring(stream, tokens);
+  const LayerPlaces state_places = places_of_layer(layer, positions, state);
+  const Pass pass{.ids = {}, .first_position = first_position, .position_room = positions};
+  check_found(backend_.run_pass(
+      pass, [&] { run_layer(layer, tokens, places, first_position, state_places, observer); }));
+  give_back(places, tokens, stream);
+  if (state.resident != nullptr) {
+    state.resident.bring_home(positions, config_.cache_width(), state);
+  }
 }
 
 const float* Forward::finish(int64_t tokens, ResidualStream& stream, ForwardObserver* observer) {
+  return finish(tokens, bring(stream, tokens), observer);
+}
+
+const float* Forward::finish(int64_t tokens, const StreamPlaces& stream,
+                             ForwardObserver* observer) {
   observer_ = observer;
   layer_ = static_cast<int64_t>(config_.layers.size());
   const float* x = mix_residual(stream, weights_.output_res_norm, weights_.output_res_proj, tokens);
@@ -133,12 +237,14 @@ const float* Forward::finish(int64_t tokens, ResidualStream& stream, ForwardObse
 }
 
 void Forward::multiply_head(const float* x, int64_t tokens, float* y) {
-  backend_.matmul(weights_.head, x, tokens, y);
-  check_finite(y, tokens * config_.vocab_size, -1);
+  float* computed = logits_room(tokens);
+  backend_.matmul(weights_.head, x, tokens, computed);
+  check_finite(computed, tokens * config_.vocab_size, -1);
+  backend_.download(computed, tokens * config_.vocab_size * kFloat, y);
 }
 
-void Forward::run_layer(int64_t layer, int64_t tokens, ResidualStream& stream,
-                        int64_t first_position, LayerState& state, ForwardObserver* observer) {
+void Forward::run_layer(int64_t layer, int64_t tokens, StreamPlaces& stream, int64_t first_position,
+                        const LayerPlaces& state, ForwardObserver* observer) {
   K3_CHECK(tokens > 0 && tokens <= max_tokens_);
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   const LayerConfig kind = config_.layers[static_cast<size_t>(layer)];
@@ -155,8 +261,8 @@ void Forward::run_layer(int64_t layer, int64_t tokens, ResidualStream& stream,
   // again from nothing.
   bool stream_is_empty = false;
   if (config_.attention_residual_block && layer % *config_.attention_residual_block == 0) {
-    std::copy_n(stream.prefix.data(), tokens * d,
-                stream.snapshots[static_cast<size_t>(stream.live_snapshots++)].data());
+    backend_.copy(stream.prefix, tokens * d * kFloat,
+                  stream.snapshots[static_cast<size_t>(stream.live_snapshots++)]);
     stream_is_empty = true;
   }
   if (kind.attention == AttentionKind::kKda) {
@@ -167,9 +273,9 @@ void Forward::run_layer(int64_t layer, int64_t tokens, ResidualStream& stream,
   show_branch(kind.attention == AttentionKind::kKda ? Branch::kKda : Branch::kMla, tokens,
               b.branch.data());
   if (stream_is_empty) {
-    std::copy_n(b.branch.data(), tokens * d, stream.prefix.data());
+    backend_.copy(b.branch.data(), tokens * d * kFloat, stream.prefix);
   } else {
-    backend_.add(stream.prefix.data(), b.branch.data(), tokens * d, stream.prefix.data());
+    backend_.add(stream.prefix, b.branch.data(), tokens * d, stream.prefix);
   }
 
   x = mix_residual(stream, w.mlp_res_norm, w.mlp_res_proj, tokens);
@@ -181,22 +287,22 @@ void Forward::run_layer(int64_t layer, int64_t tokens, ResidualStream& stream,
   } else {
     mixture_of_experts(w.moe, layer, tokens, stream, observer);
   }
-  backend_.add(stream.prefix.data(), b.branch.data(), tokens * d, stream.prefix.data());
+  backend_.add(stream.prefix, b.branch.data(), tokens * d, stream.prefix);
 
-  check_finite(stream.prefix.data(), tokens * d, layer);
-  if (observer != nullptr) observer->on_layer(layer, tokens, stream.prefix.data());
+  check_finite(stream.prefix, tokens * d, layer);
+  if (observer != nullptr) {
+    observer->on_layer(layer, tokens, on_host(stream.prefix, tokens * d, host_.shown));
+  }
 }
 
 // What the next sub-layer reads: the stream itself, or its mix with the snapshots once there are
 // any.
-const float* Forward::mix_residual(const ResidualStream& stream, const float* norm,
-                                   const float* proj, int64_t tokens) {
-  if (stream.live_snapshots == 0) return stream.prefix.data();
-  std::vector<const float*> sources;
-  for (size_t i = 0; i < static_cast<size_t>(stream.live_snapshots); ++i) {
-    sources.push_back(stream.snapshots[i].data());
-  }
-  sources.push_back(stream.prefix.data());
+const float* Forward::mix_residual(const StreamPlaces& stream, const float* norm, const float* proj,
+                                   int64_t tokens) {
+  if (stream.live_snapshots == 0) return stream.prefix;
+  std::vector<const float*> sources(stream.snapshots.begin(),
+                                    stream.snapshots.begin() + stream.live_snapshots);
+  sources.push_back(stream.prefix);
   float* mixed = buffers_.mixed.data();
   backend_.attention_residual_mix(sources, norm, proj, tokens, config_.hidden_size,
                                   config_.rms_norm_epsilon, mixed);
@@ -204,24 +310,26 @@ const float* Forward::mix_residual(const ResidualStream& stream, const float* no
 }
 
 void Forward::show_input(MatrixInput input, int64_t tokens, int64_t width, const float* x,
-                         int64_t stride) const {
-  if (observer_ != nullptr) observer_->on_matrix_input(layer_, input, tokens, width, stride, x);
+                         int64_t stride) {
+  if (observer_ == nullptr) return;
+  observer_->on_matrix_input(layer_, input, tokens, width, stride,
+                             on_host(x, (tokens - 1) * stride + width, host_.shown));
 }
 
-void Forward::show_branch(Branch branch, int64_t tokens, const float* y) const {
-  if (observer_ != nullptr) observer_->on_branch(layer_, branch, tokens, y);
+void Forward::show_branch(Branch branch, int64_t tokens, const float* y) {
+  if (observer_ == nullptr) return;
+  observer_->on_branch(layer_, branch, tokens,
+                       on_host(y, tokens * config_.hidden_size, host_.shown));
 }
 
 // normed [tokens, d] -> branch [tokens, d]
-void Forward::kda_attention(const KdaWeights& w, int64_t tokens, LayerState& state) {
+void Forward::kda_attention(const KdaWeights& w, int64_t tokens, const LayerPlaces& state) {
   Buffers& b = buffers_;
   const float* x = b.normed.data();
   const int64_t width = config_.kda_width();
-  const auto project = [&](const MatrixView& proj, const float* conv, std::vector<float>& window,
-                           std::vector<float>& y) {
+  const auto project = [&](const MatrixView& proj, const float* conv, float* window, Floats& y) {
     backend_.matmul(proj, x, tokens, b.conv.data());
-    backend_.short_conv(b.conv.data(), conv, tokens, width, config_.conv_kernel, window.data(),
-                        y.data());
+    backend_.short_conv(b.conv.data(), conv, tokens, width, config_.conv_kernel, window, y.data());
   };
   project(w.q_proj, w.q_conv, state.q_window, b.q);
   project(w.k_proj, w.k_conv, state.k_window, b.k);
@@ -242,7 +350,7 @@ void Forward::kda_attention(const KdaWeights& w, int64_t tokens, LayerState& sta
                      .beta_logits = b.beta.data(),
                      .a_log = w.a_log,
                      .dt_bias = w.dt_bias};
-  backend_.kda(shape, in, tokens, state.kda.data(), b.attended.data());
+  backend_.kda(shape, in, tokens, state.kda, b.attended.data());
 
   if (config_.kda_gate_rank.has_value()) {
     backend_.matmul(w.g_a_proj, x, tokens, b.rank.data());
@@ -260,11 +368,11 @@ void Forward::kda_attention(const KdaWeights& w, int64_t tokens, LayerState& sta
 
 // normed [tokens, d] -> branch [tokens, d]; appends to the cache
 void Forward::mla_attention(const MlaWeights& w, int64_t tokens, int64_t first_position,
-                            LayerState& state) {
+                            const LayerPlaces& state) {
   Buffers& b = buffers_;
   const float* x = b.normed.data();
   const int64_t latent = config_.kv_lora_rank;
-  const int64_t entry = latent + config_.qk_extra_dim;
+  const int64_t entry = config_.cache_width();
   const double epsilon = config_.low_rank_norm_epsilon;
   if (config_.q_lora_rank.has_value()) {
     backend_.matmul(w.q_a_proj, x, tokens, b.rank.data());
@@ -278,20 +386,20 @@ void Forward::mla_attention(const MlaWeights& w, int64_t tokens, int64_t first_p
 
   // A cache entry is the normed latent followed by the shared extra part as it is: no norm, no
   // rotation.
-  state.cache.resize(static_cast<size_t>((first_position + tokens) * entry));
-  float* fresh = state.cache.data() + first_position * entry;
+  float* fresh = b.rank.data();
   backend_.matmul(w.kv_a_proj, x, tokens, fresh);
   for (int64_t t = 0; t < tokens; ++t) {
     backend_.rms_norm(fresh + t * entry, w.kv_a_norm, 1, latent, epsilon, fresh + t * entry);
   }
   show_input(MatrixInput::kCacheLatent, tokens, latent, fresh, entry);
+  backend_.append_to_cache(fresh, tokens, entry, first_position, state.cache);
 
   const MlaShape shape{.heads = config_.mla_heads,
                        .content_dim = config_.qk_content_dim,
                        .extra_dim = config_.qk_extra_dim,
                        .v_dim = config_.v_head_dim,
                        .latent = latent};
-  backend_.mla_attention(shape, b.q.data(), w.kv_b_proj, state.cache.data(), first_position, tokens,
+  backend_.mla_attention(shape, b.q.data(), w.kv_b_proj, state.cache, first_position, tokens,
                          b.attended.data());
   if (config_.mla_output_gate) {
     backend_.matmul(w.g_proj, x, tokens, b.gate.data());
@@ -318,36 +426,45 @@ void Forward::mlp(const MlpWeights& w, int64_t block, int64_t tokens, const floa
 
 // normed [tokens, d] -> branch [tokens, d]
 void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tokens,
-                                 const ResidualStream& stream, ForwardObserver* observer) {
+                                 const StreamPlaces& stream, ForwardObserver* observer) {
   Buffers& b = buffers_;
   const float* x = b.normed.data();
   const int64_t d = config_.hidden_size;
+  const int64_t k = config_.experts_per_token;
   const auto experts = static_cast<int64_t>(w.source_ids.size());
-  const RouterRule rule{.experts_per_token = config_.experts_per_token,
+  const RouterRule rule{.experts_per_token = k,
                         .renormalize = config_.renormalize,
                         .routed_scaling_factor = config_.routed_scaling_factor};
   // The router reads the full stream, the experts its latent.
   backend_.matmul(w.gate, x, tokens, b.router_logits.data());
   const bool observes_experts = observer != nullptr && observer->wants_experts();
   if (observes_experts) {
-    reserve(b.route_scores, tokens, experts);
-    b.expert_norms.assign(b.route_weights.size(), NAN);
+    if (!backend_.works_on_host()) {
+      throw Error("what experts put out is recorded on the host only: --trace needs --backend cpu");
+    }
+    b.route_scores = make_vector<float>(backend_, tokens * experts);
+    host_.expert_norms.assign(static_cast<size_t>(tokens * k), NAN);
   }
-  backend_.route(rule, b.router_logits.data(), w.score_bias, w.source_ids.data(), tokens, experts,
+  backend_.route(rule, b.router_logits.data(), w.score_bias, w.router_ids, tokens, experts,
                  b.route_slots.data(), b.route_weights.data(),
                  observes_experts ? b.route_scores.data() : nullptr);
   drop_choices(w, tokens);
+  // What the host has to know of the choices, unless nobody there asks.
+  const bool held = backend_.holds_experts();
+  const int32_t* slots = nullptr;
+  if (!held || observer != nullptr) slots = on_host(b.route_slots.data(), tokens * k, host_.slots);
   if (observer != nullptr) {
-    const int64_t choices = tokens * config_.experts_per_token;
-    std::transform(
-        b.route_slots.begin(), b.route_slots.begin() + choices, b.route_source_ids.begin(),
-        [&](int32_t slot) { return slot < 0 ? -1 : w.source_ids[static_cast<size_t>(slot)]; });
-    observer->on_routing(layer, tokens, b.route_source_ids.data(), b.route_weights.data());
+    host_.source_ids.resize(static_cast<size_t>(tokens * k));
+    std::transform(slots, slots + tokens * k, host_.source_ids.begin(), [&](int32_t slot) {
+      return slot < 0 ? -1 : w.source_ids[static_cast<size_t>(slot)];
+    });
+    observer->on_routing(layer, tokens, host_.source_ids.data(),
+                         on_host(b.route_weights.data(), tokens * k, host_.weights));
   }
 
   // From here to run_experts what is missing is being read.
-  const int64_t requested = request_experts(w, 0, tokens);
-  prefetch_experts(layer + 1, tokens, stream);
+  const int64_t requested = held ? tokens : request_experts(w, slots, 0, tokens);
+  if (!held) prefetch_experts(layer + 1, tokens, stream);
   if (config_.shared_experts > 0) {
     mlp(w.shared, basis_.shared_block, tokens, x, b.shared.data());
     show_branch(Branch::kShared, tokens, b.shared.data());
@@ -357,7 +474,13 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
     backend_.matmul(w.down_proj, x, tokens, b.latent.data());
     z = b.latent.data();
   }
-  run_experts(w, tokens, requested, z, observes_experts ? b.expert_norms.data() : nullptr);
+  if (held) {
+    backend_.run_bank(*w.bank, experts_shape(w), b.route_slots.data(), b.route_weights.data(), k, z,
+                      tokens, b.routed.data());
+  } else {
+    run_experts(w, slots, tokens, requested, z,
+                observes_experts ? host_.expert_norms.data() : nullptr);
+  }
   if (observes_experts) {
     observer->on_experts({.layer = layer,
                           .tokens = tokens,
@@ -366,7 +489,7 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
                           .scores = b.route_scores.data(),
                           .slots = b.route_slots.data(),
                           .weights = b.route_weights.data(),
-                          .norms = b.expert_norms.data()});
+                          .norms = host_.expert_norms.data()});
   }
   if (config_.latent_norm) {  // on the weighted sum, not on each expert
     backend_.rms_norm(b.routed.data(), w.norm, tokens, config_.expert_width(),
@@ -381,7 +504,7 @@ void Forward::mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tok
   }
   show_branch(Branch::kRouted, tokens, routed);
   if (config_.shared_experts == 0) {
-    if (routed != b.branch.data()) std::copy_n(routed, tokens * d, b.branch.data());
+    if (routed != b.branch.data()) backend_.copy(routed, tokens * d * kFloat, b.branch.data());
     return;
   }
   backend_.add(routed, b.shared.data(), tokens * d, b.branch.data());
@@ -394,13 +517,18 @@ void Forward::rotate(float* x, int64_t tokens, int64_t width, int64_t block) {
 
 // One non-finite value spreads over the whole stream and then into the caches, where it would
 // poison every later token.
-void Forward::check_finite(const float* values, int64_t count, int64_t layer) const {
-  const float* bad =
-      std::find_if_not(values, values + count, [](float value) { return std::isfinite(value); });
-  if (bad == values + count) return;
-  const std::string place =
-      layer < 0 ? "the logits" : "the stream after layer " + std::to_string(layer);
-  throw Error(weights_.pack().path(), ": ", place, ": value ", bad - values, " is ", *bad,
+void Forward::check_finite(const float* values, int64_t count, int64_t layer) {
+  // Logits come last.
+  const int64_t place = layer < 0 ? std::ssize(config_.layers) : layer;
+  check_found(backend_.find_not_finite(values, count, place));
+}
+
+void Forward::check_found(const std::optional<NotFinite>& found) const {
+  if (!found) return;
+  const std::string place = found->place == std::ssize(config_.layers)
+                                ? "the logits"
+                                : "the stream after layer " + std::to_string(found->place);
+  throw Error(weights_.pack().path(), ": ", place, ": value ", found->index, " is ", found->value,
               ", expected a finite number (backend ", backend_.name(), ")");
 }
 

@@ -7,11 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "runtime/backend.h"
+#include "runtime/backend_memory.h"
 #include "runtime/expert_cache.h"
+#include "runtime/resident_layer.h"
 #include "runtime/sequence_state.h"
 #include "runtime/weights.h"
 #include "schema/matrix_inputs.h"
@@ -89,49 +92,79 @@ class Forward {
   // `state` is the layer's own, of the sequence whose `first_position` tokens it has seen.
   void run_layer(int64_t layer, int64_t tokens, ResidualStream& stream, int64_t first_position,
                  LayerState& state, ForwardObserver* observer);
-  // The head's input of each token, [tokens, hidden], good until the next step.
+  // The head's input of each token, [tokens, hidden], where the backend works, good until the next
+  // step.
   const float* finish(int64_t tokens, ResidualStream& stream, ForwardObserver* observer);
-  // y [tokens, vocab] = the logits of head inputs x [tokens, hidden].
+  // y [tokens, vocab], on the host, = the logits of head inputs x [tokens, hidden].
   void multiply_head(const float* x, int64_t tokens, float* y);
 
  private:
-  // Rows for up to max_tokens tokens, named by what they hold.
+  // Rows for up to max_tokens tokens, named by what they hold; where the backend works.
   struct Buffers {
-    std::vector<float> mixed, normed, branch;            // [d]
-    std::vector<float> q, k, v, conv;                    // [widest projection]
-    std::vector<float> gate, attended;                   // [widest projection]
-    std::vector<float> rank, decay, beta;                // low-rank intermediates, [H D], [H]
-    std::vector<float> ffn_gate, ffn_up;                 // [widest MLP]
-    std::vector<float> latent, routed, shared;           // [l], [l], [d]
-    std::vector<float> router_logits;                    // [experts]
-    std::vector<float> route_weights;                    // [k]
-    std::vector<float> route_scores;                     // [experts], for observers
-    std::vector<float> expert_norms;                     // [k], for observers
-    std::vector<int32_t> route_slots, route_source_ids;  // [k]
-    std::vector<float> guess_normed, guess_logits;       // [d], [experts], of one token
-    std::vector<float> guess_weights;                    // [prefetch_experts_]
-    std::vector<int32_t> guess_slots;                    // [prefetch_experts_]
+    Floats prefix;                                     // [d], with the snapshots: the stream of
+    std::vector<Floats> snapshots;                     // run(), or a copy of the caller's
+    Floats mixed, normed, branch;                      // [d]
+    Floats q, k, v, conv;                              // [widest projection]
+    Floats gate, attended;                             // [widest projection]
+    Floats rank, decay, beta;                          // low-rank intermediates, [H D], [H]
+    Floats ffn_gate, ffn_up;                           // [widest MLP]
+    Floats latent, routed, shared;                     // [l], [l], [d]
+    Floats router_logits;                              // [experts]
+    Floats route_weights;                              // [k]
+    Floats route_scores;                               // [experts], for observers
+    BackendVector<int32_t> route_slots;                // [k]
+    Floats guess_normed, guess_logits, guess_weights;  // [d], [experts], [prefetch_experts_]
+    BackendVector<int32_t> guess_slots;                // [prefetch_experts_], of one token
+    Floats logits;                                     // [vocab], of as many as were asked for
+  };
+  // Copies on the host of what lies elsewhere, and what only observers are shown.
+  struct HostBuffers {
+    std::vector<float> shown, weights;
+    std::vector<int32_t> slots, guessed;
+    std::vector<int32_t> source_ids;  // [k]
+    std::vector<float> expert_norms;  // [k]
   };
 
-  const float* mix_residual(const ResidualStream& stream, const float* norm, const float* proj,
+  // A stream where the backend works.
+  struct StreamPlaces {
+    float* prefix = nullptr;
+    std::vector<float*> snapshots;
+    int64_t live_snapshots = 0;
+  };
+
+  StreamPlaces own_stream();
+  StreamPlaces bring(ResidualStream& stream, int64_t tokens);
+  void give_back(const StreamPlaces& places, int64_t tokens, ResidualStream& stream);
+  void check_ids(std::span<const int32_t> ids) const;
+  LayerPlaces places_of_layer(int64_t layer, int64_t positions, LayerState& state);
+  float* logits_room(int64_t tokens);
+  void run_steps(std::span<const int32_t> ids, SequenceState& state, int64_t logits_of,
+                 ForwardObserver* observer);
+  void run_layer(int64_t layer, int64_t tokens, StreamPlaces& stream, int64_t first_position,
+                 const LayerPlaces& state, ForwardObserver* observer);
+  const float* finish(int64_t tokens, const StreamPlaces& stream, ForwardObserver* observer);
+  const float* mix_residual(const StreamPlaces& stream, const float* norm, const float* proj,
                             int64_t tokens);
-  void kda_attention(const KdaWeights& w, int64_t tokens, LayerState& state);
+  void kda_attention(const KdaWeights& w, int64_t tokens, const LayerPlaces& state);
   void mla_attention(const MlaWeights& w, int64_t tokens, int64_t first_position,
-                     LayerState& state);
+                     const LayerPlaces& state);
   void mlp(const MlpWeights& w, int64_t block, int64_t tokens, const float* x, float* y);
   // To the observer of the running step, if it has one.
-  void show_branch(Branch branch, int64_t tokens, const float* y) const;
-  void show_input(MatrixInput input, int64_t tokens, int64_t width, const float* x,
-                  int64_t stride) const;
+  void show_branch(Branch branch, int64_t tokens, const float* y);
+  void show_input(MatrixInput input, int64_t tokens, int64_t width, const float* x, int64_t stride);
+  template <class T>
+  const T* on_host(const T* values, int64_t count, std::vector<T>& copy) const;
   void mixture_of_experts(const MoeWeights& w, int64_t layer, int64_t tokens,
-                          const ResidualStream& stream, ForwardObserver* observer);
+                          const StreamPlaces& stream, ForwardObserver* observer);
   void drop_choices(const MoeWeights& w, int64_t tokens);
-  void prefetch_experts(int64_t layer, int64_t tokens, const ResidualStream& stream);
-  int64_t request_experts(const MoeWeights& w, int64_t begin, int64_t tokens);
-  void run_experts(const MoeWeights& w, int64_t tokens, int64_t requested, const float* z,
-                   float* norms);
+  void prefetch_experts(int64_t layer, int64_t tokens, const StreamPlaces& stream);
+  int64_t request_experts(const MoeWeights& w, const int32_t* slots, int64_t begin, int64_t tokens);
+  void run_experts(const MoeWeights& w, const int32_t* slots, int64_t tokens, int64_t requested,
+                   const float* z, float* norms);
+  RoutedExpertsShape experts_shape(const MoeWeights& w) const;
   void rotate(float* x, int64_t tokens, int64_t width, int64_t block);
-  void check_finite(const float* values, int64_t count, int64_t layer) const;
+  void check_finite(const float* values, int64_t count, int64_t layer);
+  void check_found(const std::optional<NotFinite>& found) const;
 
   const Weights& weights_;
   const ModelConfig& config_;
@@ -141,9 +174,18 @@ class Forward {
   int64_t max_tokens_;
   int64_t prefetch_experts_;
   Buffers buffers_;
-  ResidualStream stream_;  // of run()
+  HostBuffers host_;
   ForwardObserver* observer_ = nullptr;
   int64_t layer_ = 0;  // of the running step
 };
+
+// `values` themselves where they lie on the host, else `copy`, which receives them.
+template <class T>
+const T* Forward::on_host(const T* values, int64_t count, std::vector<T>& copy) const {
+  if (backend_.works_on_host()) return values;
+  copy.resize(static_cast<size_t>(count));
+  backend_.download(values, count * int64_t{sizeof(T)}, copy.data());
+  return copy.data();
+}
 
 }  // namespace k3

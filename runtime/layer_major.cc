@@ -40,9 +40,10 @@ struct Chunk {
 LayerMajorModel::LayerMajorModel(const LayerMajorOptions& options)
     : pack_(options.pack_path),
       name_(options.name),
-      weights_(pack_, pack_.config(), options.verify, Residence::kOnePart),
-      experts_(pack_, options.verify),
       backend_(make_backend(options.backend)),
+      weights_(pack_, pack_.config(), options.verify, Residence::kOnePart, nullptr,
+               MissingRule::kNextBest, backend_.get()),
+      experts_(pack_, options.verify),
       forward_(weights_, experts_.cache(), *backend_, options.chunk_tokens),
       stream_(forward_.make_stream()) {}
 

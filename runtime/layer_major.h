@@ -69,9 +69,9 @@ class LayerMajorModel {
 
   PackReader pack_;
   std::string name_;
+  std::unique_ptr<Backend> backend_;
   Weights weights_;
   LayerExperts experts_;
-  std::unique_ptr<Backend> backend_;
   Forward forward_;
   ResidualStream stream_;
   std::unique_ptr<StreamSpill> streams_;

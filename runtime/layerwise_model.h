@@ -36,9 +36,9 @@ class LayerwiseModel {
 
  private:
   PackReader pack_;
+  std::unique_ptr<Backend> backend_;
   Weights weights_;
   LayerExperts experts_;
-  std::unique_ptr<Backend> backend_;
   Forward forward_;
   SequenceState fresh_;
 };

@@ -1,5 +1,8 @@
 #include "runtime/loaded_model.h"
 
+#include <iostream>
+
+#include "runtime/backend_choice.h"
 #include "runtime/memory_limit.h"
 #include "schema/error.h"
 #include "schema/router_hash.h"
@@ -65,6 +68,27 @@ std::optional<PrunePlan> load_plan(const PackReader& pack, const LoadOptions& op
   return plan;
 }
 
+std::unique_ptr<Backend> chosen_backend(const LoadOptions& options, const PackReader& pack) {
+  BackendChoice choice = choose_backend({.name = options.backend,
+                                         .gpu_experts_gb = options.gpu_experts_gb,
+                                         .numerics = options.numerics},
+                                        pack);
+  if (!choice.note.empty()) std::cerr << "k3exec: " << choice.note << '\n';
+  return std::move(choice.backend);
+}
+
+// After the trunk is where it belongs.
+ExpertCacheOptions cache_options(const LoadOptions& options, const PackReader& pack,
+                                 const ModelConfig& config, Backend& backend) {
+  const bool with_cold = options.missing == MissingRule::kFetch;
+  return {.budget_bytes = backend.take_experts(pack, config, expert_budget_bytes(options),
+                                               options.verify, with_cold),
+          .policy = options.expert_cache_policy,
+          .reads = options.expert_reads,
+          .check_hashes = options.verify,
+          .with_cold = with_cold};
+}
+
 }  // namespace
 
 Tokenizer load_tokenizer(const PackReader& pack) {
@@ -76,20 +100,18 @@ int64_t prefetched_experts(const LoadOptions& options, const ModelConfig& config
   return options.prefetch_experts.value_or(config.experts_per_token);
 }
 
-LoadedModel::LoadedModel(const LoadOptions& options)
+LoadedModel::LoadedModel(const LoadOptions& options) : LoadedModel(options, nullptr) {}
+
+LoadedModel::LoadedModel(const LoadOptions& options, std::unique_ptr<Backend> backend)
     : pack_(checked(options).pack_path),
       config_(config_to_run(pack_, options)),
       tokenizer_(load_tokenizer(pack_)),
       plan_(load_plan(pack_, options)),
+      backend_(backend != nullptr ? std::move(backend) : chosen_backend(options, pack_)),
       weights_(pack_, config_, options.verify, Residence::kAll, plan_ ? &*plan_ : nullptr,
-               options.missing),
+               options.missing, backend_.get()),
       experts_(pack_, std::ssize(config_.layers),
-               {.budget_bytes = expert_budget_bytes(options),
-                .policy = options.expert_cache_policy,
-                .reads = options.expert_reads,
-                .check_hashes = options.verify,
-                .with_cold = options.missing == MissingRule::kFetch}),
-      backend_(make_backend(options.backend)),
+               cache_options(options, pack_, config_, *backend_)),
       forward_(weights_, experts_, *backend_, options.chunk_tokens,
                prefetched_experts(options, config_)) {
   if (!options.verify || !experts_.all_resident()) return;

@@ -18,7 +18,9 @@ namespace k3 {
 
 struct LoadOptions {
   std::string pack_path;
-  std::string backend = "cpu";
+  std::string backend = "cpu";  // BackendOptions::name, and so on
+  std::optional<double> gpu_experts_gb = {};
+  std::string numerics = "exact";
   int64_t chunk_tokens = 64;                   // most tokens that pass the layers together
   std::optional<double> expert_cache_gb = {};  // empty: what memory allows
   EvictionPolicy expert_cache_policy = EvictionPolicy::kLfuDecayed;
@@ -41,7 +43,10 @@ class LoadedModel {
   // Frame, index and trunk are checked at once; so is every other byte when the whole pack is held
   // in memory. Otherwise each expert is checked when it is fetched. Of layers that do not run
   // nothing is read. Throws Error.
+  // Says on stderr which GPU it is, and what `auto` chose.
   explicit LoadedModel(const LoadOptions& options);
+  // The same on this backend.
+  LoadedModel(const LoadOptions& options, std::unique_ptr<Backend> backend);
 
   const PackReader& pack() const { return pack_; }
   const ModelConfig& config() const { return config_; }  // the pack's, with the layers that run
@@ -58,9 +63,9 @@ class LoadedModel {
   ModelConfig config_;
   Tokenizer tokenizer_;
   std::optional<PrunePlan> plan_;
+  std::unique_ptr<Backend> backend_;  // before all that may lie in its memory
   Weights weights_;
   ExpertCache experts_;
-  std::unique_ptr<Backend> backend_;
   Forward forward_;
 };
 

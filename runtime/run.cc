@@ -112,8 +112,10 @@ void run(const RunOptions& options, std::ostream& out) {
   if (dump) {
     dump->write(options.dump_path, std::span(state.ids).subspan(first_position));
   }
-  if (!options.save_state_path.empty())
+  if (!options.save_state_path.empty()) {
+    state.bring_home(model.config());
     save_state(state, model.config(), payload, options.save_state_path);
+  }
   if (options.json) {
     write_json(generation, prompt, model, out);
   } else if (!generation.text.empty()) {

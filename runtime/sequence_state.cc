@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "runtime/resident_layer.h"
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/safetensors.h"
@@ -111,6 +112,33 @@ class StateFile {
 
 }  // namespace
 
+ResidentHandle::ResidentHandle() = default;
+ResidentHandle::ResidentHandle(const ResidentHandle& other) {
+  K3_CHECK(other.layer_ == nullptr);
+}
+ResidentHandle::ResidentHandle(ResidentHandle&& other) noexcept = default;
+ResidentHandle& ResidentHandle::operator=(ResidentHandle other) noexcept {
+  layer_ = std::move(other.layer_);
+  return *this;
+}
+ResidentHandle::~ResidentHandle() = default;
+void ResidentHandle::reset(ResidentLayer* layer) {
+  layer_.reset(layer);
+}
+
+void ResidentHandle::bring_home(int64_t positions, int64_t width, LayerState& state) {
+  layer_->write_back(positions, width, state);
+  layer_.reset();
+}
+
+void SequenceState::bring_home(const ModelConfig& config) {
+  for (LayerState& layer : layers) {
+    if (layer.resident != nullptr) {
+      layer.resident.bring_home(positions(), config.cache_width(), layer);
+    }
+  }
+}
+
 LayerState fresh_layer_state(const ModelConfig& config, int64_t layer) {
   LayerState state;
   if (config.layers[static_cast<size_t>(layer)].attention != AttentionKind::kKda) return state;
@@ -128,6 +156,7 @@ SequenceState::SequenceState(const ModelConfig& config) {
 
 void save_state(const SequenceState& state, const ModelConfig& config, uint64_t payload_xxh3,
                 const std::string& path) {
+  for (const LayerState& layer : state.layers) K3_CHECK(layer.resident == nullptr);
   const auto arrays = arrays_of(state, config, state.positions());
   std::vector<TensorToWrite> tensors;
   tensors.push_back({"ids", Dtype::kI32, {state.positions()}, std::as_bytes(std::span(state.ids))});

@@ -1,9 +1,11 @@
 #include "runtime/timed_backend.h"
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 
 #include "schema/layout.h"
+#include "schema/pack_index.h"
 
 namespace k3 {
 namespace {
@@ -26,10 +28,28 @@ template <class Call>
 void TimedBackend::timed(const std::string& operation, int64_t bytes, const Call& call) {
   const auto start = std::chrono::steady_clock::now();
   call();
+  inner_.finish();
   OperationCost& cost = costs_[operation];
   cost.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   cost.calls += 1;
   cost.bytes += bytes;
+}
+
+// Never a repeated one: its operations would not come by here.
+std::optional<NotFinite> TimedBackend::run_pass(const Pass& pass,
+                                                const std::function<void()>& operations) {
+  Pass once = pass;
+  once.repeatable_state = nullptr;
+  return inner_.run_pass(once, operations);
+}
+
+void TimedBackend::run_bank(const PackBank& bank, const RoutedExpertsShape& shape,
+                            const int32_t* slots, const float* weights, int64_t k, const float* z,
+                            int64_t tokens, float* u) {
+  // Which experts they were only the device knows: as many as there can be, for a single token.
+  const int64_t experts = std::min(tokens * k, std::ssize(bank.experts));
+  timed(with_format("routed experts", shape.place.format), experts * shape.place.extent_bytes(),
+        [&] { inner_.run_bank(bank, shape, slots, weights, k, z, tokens, u); });
 }
 
 void TimedBackend::embed(const MatrixView& table, std::span<const int32_t> ids, float* y) {

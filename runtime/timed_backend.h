@@ -1,5 +1,5 @@
 // A backend that runs another one and keeps, per operation, how long it took and how many bytes it
-// had to read.
+// had to read. On a device it waits for each operation, so the sum is more than an untimed pass.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,36 @@ class TimedBackend final : public Backend {
   void reset() { costs_.clear(); }
 
   std::string_view name() const override { return inner_.name(); }
+  bool works_on_host() const override { return inner_.works_on_host(); }
+  void* allocate(int64_t bytes) override { return inner_.allocate(bytes); }
+  void release(void* memory) override { inner_.release(memory); }
+  void copy(const void* src, int64_t bytes, void* dst) override { inner_.copy(src, bytes, dst); }
+  void upload(const void* host, int64_t bytes, void* dst) override {
+    inner_.upload(host, bytes, dst);
+  }
+  void download(const void* src, int64_t bytes, void* host) override {
+    inner_.download(src, bytes, host);
+  }
+  void finish() override { inner_.finish(); }
+  std::optional<double> read_bandwidth() override { return inner_.read_bandwidth(); }
+  std::optional<NotFinite> run_pass(const Pass& pass,
+                                    const std::function<void()>& operations) override;
+  std::optional<NotFinite> find_not_finite(const float* values, int64_t count,
+                                           int64_t place) override {
+    return inner_.find_not_finite(values, count, place);
+  }
+  int64_t take_experts(const PackReader& pack, const ModelConfig& config, int64_t host_bytes,
+                       bool check_hashes, bool with_cold) override {
+    return inner_.take_experts(pack, config, host_bytes, check_hashes, with_cold);
+  }
+  bool holds_experts() const override { return inner_.holds_experts(); }
+  void run_bank(const PackBank& bank, const RoutedExpertsShape& shape, const int32_t* slots,
+                const float* weights, int64_t k, const float* z, int64_t tokens, float* u) override;
+  void append_to_cache(const float* entries, int64_t tokens, int64_t width, int64_t first_position,
+                       float* cache) override {
+    inner_.append_to_cache(entries, tokens, width, first_position, cache);
+  }
+
   void embed(const MatrixView& table, std::span<const int32_t> ids, float* y) override;
   void matmul(const MatrixView& weights, const float* x, int64_t tokens, float* y) override;
   void add(const float* a, const float* b, int64_t n, float* y) override;

@@ -20,19 +20,20 @@ std::set<int32_t> MoeWeights::choosable() const {
   std::set<int32_t> ids;
   for (size_t slot = 0; slot < source_ids.size(); ++slot) {
     const bool is_dropped = !drops.empty() && drops[slot] != 0;
-    if (score_bias[slot] != -INFINITY && !is_dropped) ids.insert(source_ids[slot]);
+    if (masked[slot] == 0 && !is_dropped) ids.insert(source_ids[slot]);
   }
   return ids;
 }
 
 Weights::Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes,
-                 Residence residence, const PrunePlan* plan, MissingRule missing)
+                 Residence residence, const PrunePlan* plan, MissingRule missing, Backend* backend)
     : pack_(pack),
       config_(config),
       check_hashes_(check_hashes),
       residence_(residence),
       plan_(plan),
-      missing_(missing) {
+      missing_(missing),
+      device_(backend != nullptr && !backend->works_on_host() ? backend : nullptr) {
   layers.resize(config.layers.size());
   if (residence == Residence::kOnePart) return;
   read_embedding();
@@ -46,6 +47,7 @@ void Weights::hold_nothing() {
   final_norm = output_res_norm = output_res_proj = nullptr;
   layers.assign(layers.size(), {});
   storage_.clear();
+  device_storage_.clear();
 }
 
 void Weights::hold_embedding() {
@@ -102,6 +104,7 @@ void Weights::read_layer(size_t i) {
 int64_t Weights::resident_bytes() const {
   int64_t bytes = 0;
   for (const AlignedBytes& part : storage_) bytes += part.size_bytes();
+  for (const auto& part : device_storage_) bytes += std::ssize(part);
   return bytes;
 }
 
@@ -197,14 +200,17 @@ void Weights::list_experts(const PlanLayer* plan, MoeWeights& moe) const {
 // leaving out those of experts that are not there, changes no logit.
 void Weights::load_router(const std::string& prefix, const PlanLayer* plan, MoeWeights& moe) {
   list_experts(plan, moe);
-  // Only the rows that are kept stay in memory.
-  const auto kept_storage = std::ssize(storage_);
-  const MatrixView all = matrix(prefix + "weight");
-  const float* all_biases = vector(prefix + "e_score_correction_bias");
+  const PackTensor* gate = pack_.find(prefix + "weight");
+  K3_CHECK(gate != nullptr && gate->shape.rank() == 2);
+  const AlignedBytes all_rows = read(*gate);
+  const MatrixView all = view_matrix(gate->format, gate->shape[0], gate->shape[1], all_rows.data());
+  const AlignedBytes biases_of_all = read_floats(prefix + "e_score_correction_bias");
+  const auto* all_biases = reinterpret_cast<const float*>(biases_of_all.data());
 
   const auto experts = std::ssize(moe.source_ids);
   AlignedBytes rows(experts * all.row_stride_bytes);
   AlignedBytes biases(experts * int64_t{sizeof(float)});
+  AlignedBytes ids(experts * int64_t{sizeof(int32_t)});
   for (int64_t slot = 0; slot < experts; ++slot) {
     const int32_t id = moe.source_ids[static_cast<size_t>(slot)];
     std::memcpy(rows.data() + slot * all.row_stride_bytes, all.codes + id * all.row_stride_bytes,
@@ -212,13 +218,14 @@ void Weights::load_router(const std::string& prefix, const PlanLayer* plan, MoeW
     const bool masked =
         missing_ == MissingRule::kNextBest && plan != nullptr && !is_kept(*plan, id);
     const float bias = masked ? -INFINITY : all_biases[id];
+    moe.masked.push_back(bias == -INFINITY ? 1 : 0);
     std::memcpy(biases.data() + slot * int64_t{sizeof(float)}, &bias, sizeof(float));
+    std::memcpy(ids.data() + slot * int64_t{sizeof(int32_t)}, &id, sizeof(int32_t));
   }
-  moe.gate = view_matrix(all.format, experts, all.cols, rows.data());
-  moe.score_bias = reinterpret_cast<const float*>(biases.data());
-  storage_.erase(storage_.begin() + kept_storage, storage_.end());
-  storage_.push_back(std::move(rows));
-  storage_.push_back(std::move(biases));
+  moe.gate = view_matrix(all.format, experts, all.cols, keep(std::move(rows)));
+  moe.score_bias = reinterpret_cast<const float*>(keep(std::move(biases)));
+  moe.router_ids = device_ == nullptr ? moe.source_ids.data()
+                                      : reinterpret_cast<const int32_t*>(keep(std::move(ids)));
 }
 
 // The reader has checked that the tensor exists and that its extent has the length of its format,
@@ -226,31 +233,41 @@ void Weights::load_router(const std::string& prefix, const PlanLayer* plan, MoeW
 MatrixView Weights::matrix(const std::string& name) {
   const PackTensor* tensor = pack_.find(name);
   K3_CHECK(tensor != nullptr && tensor->shape.rank() == 2);
-  AlignedBytes& extent = storage_.emplace_back(tensor->extent.length_bytes);
-  pack_.read(tensor->extent, name, extent.span(), check_hashes_);
-  bytes_read_ += tensor->extent.length_bytes;
-  return view_matrix(tensor->format, tensor->shape[0], tensor->shape[1], extent.data());
+  return view_matrix(tensor->format, tensor->shape[0], tensor->shape[1], keep(read(*tensor)));
 }
 
 const float* Weights::vector(const std::string& name) {
+  return reinterpret_cast<const float*>(keep(read_floats(name)));
+}
+
+AlignedBytes Weights::read(const PackTensor& tensor) {
+  AlignedBytes extent(tensor.extent.length_bytes);
+  pack_.read(tensor.extent, tensor.name, extent.span(), check_hashes_);
+  bytes_read_ += tensor.extent.length_bytes;
+  return extent;
+}
+
+AlignedBytes Weights::read_floats(const std::string& name) {
   const PackTensor* tensor = pack_.find(name);
   K3_CHECK(tensor != nullptr);
-  AlignedBytes extent(tensor->extent.length_bytes);
-  pack_.read(tensor->extent, name, extent.span(), check_hashes_);
-  bytes_read_ += tensor->extent.length_bytes;
-  if (tensor->format == Format::kBf16) {
-    const int64_t count = tensor->extent.length_bytes / 2;
-    AlignedBytes wide(count * 4);
-    for (int64_t i = 0; i < count; ++i) {
-      uint16_t code = 0;
-      std::memcpy(&code, extent.data() + 2 * i, 2);
-      const float value = decode_bf16(code);
-      std::memcpy(wide.data() + 4 * i, &value, 4);
-    }
-    extent = std::move(wide);
+  AlignedBytes extent = read(*tensor);
+  if (tensor->format != Format::kBf16) return extent;
+  const int64_t count = tensor->extent.length_bytes / 2;
+  AlignedBytes wide(count * 4);
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t code = 0;
+    std::memcpy(&code, extent.data() + 2 * i, 2);
+    const float value = decode_bf16(code);
+    std::memcpy(wide.data() + 4 * i, &value, 4);
   }
-  storage_.push_back(std::move(extent));
-  return reinterpret_cast<const float*>(storage_.back().data());
+  return wide;
+}
+
+const std::byte* Weights::keep(AlignedBytes extent) {
+  if (device_ == nullptr) return storage_.emplace_back(std::move(extent)).data();
+  auto& there = device_storage_.emplace_back(make_vector<std::byte>(*device_, extent.size_bytes()));
+  device_->upload(extent.data(), extent.size_bytes(), there.data());
+  return there.data();
 }
 
 }  // namespace k3

@@ -1,9 +1,9 @@
 // Every tensor of the model by name, as the forward pass reads them. Reading this header is reading
 // the architecture.
 //
-// Matrices stay in the pack's format and are views into extents held here; vectors are widened to
-// float once. Shapes are [outputs, inputs]; d is the hidden size, l the width the routed experts
-// work in, H x D the KDA heads, h the MLA heads.
+// Matrices stay in the pack's format and are views into extents held here, where the backend works;
+// vectors are widened to float once. Shapes are [outputs, inputs]; d is the hidden size, l the
+// width the routed experts work in, H x D the KDA heads, h the MLA heads.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/backend_memory.h"
 #include "runtime/missing_rule.h"
 #include "schema/aligned_bytes.h"
 #include "schema/matrix_view.h"
@@ -55,14 +56,16 @@ struct MlpWeights {
 // them, under MissingRule::kDrop, those that the pack does not have. Router rows and biases were
 // brought into the same order.
 struct MoeWeights {
-  MatrixView gate;                    // [experts, d]: the router
-  const float* score_bias = nullptr;  // [experts]: for choosing only; -infinity: never
-  std::vector<int32_t> source_ids;    // [experts]: the checkpoint's numbers
-  std::vector<uint8_t> drops;         // [experts], or empty: 1 where a choice adds nothing
-  MatrixView down_proj, up_proj;      // [l, d], [d, l], when the experts work in a latent
-  const float* norm = nullptr;        // [l], when latent_norm
-  MlpWeights shared;                  // width shared_experts x expert_intermediate_size, if any
-  const PackBank* bank = nullptr;     // the routed experts, fetched by ExpertCache
+  MatrixView gate;                      // [experts, d]: the router
+  const float* score_bias = nullptr;    // [experts]: for choosing only; -infinity: never
+  std::vector<int32_t> source_ids;      // [experts]: the checkpoint's numbers
+  const int32_t* router_ids = nullptr;  // the same where the backend works
+  std::vector<uint8_t> masked;          // [experts]: 1 where score_bias is -infinity
+  std::vector<uint8_t> drops;           // [experts], or empty: 1 where a choice adds nothing
+  MatrixView down_proj, up_proj;        // [l, d], [d, l], when the experts work in a latent
+  const float* norm = nullptr;          // [l], when latent_norm
+  MlpWeights shared;                    // width shared_experts x expert_intermediate_size, if any
+  const PackBank* bank = nullptr;       // the routed experts, fetched by ExpertCache
 
   // The source ids that may be chosen.
   std::set<int32_t> choosable() const;
@@ -92,10 +95,11 @@ class Weights {
   // `config` is the pack's, or the same with fewer layers, and must outlive this. With
   // `check_hashes` each extent's hash is checked on the way. Under kOnePart nothing is read yet.
   // What `plan` drops, if it is not null, is missing; it must fit the pack (check_plan_fits).
+  // Weights lie where `backend` works, which must outlive this, or on the host when it is null.
   // Throws Error when missing experts are to be fetched and the pack does not have them.
   Weights(const PackReader& pack, const ModelConfig& config, bool check_hashes,
           Residence residence = Residence::kAll, const PrunePlan* plan = nullptr,
-          MissingRule missing = MissingRule::kNextBest);
+          MissingRule missing = MissingRule::kNextBest, Backend* backend = nullptr);
 
   // kOnePart: frees the part held before, whose views are then null, and reads another.
   void hold_embedding();
@@ -121,6 +125,9 @@ class Weights {
   void read_output();
   MatrixView matrix(const std::string& name);
   const float* vector(const std::string& name);
+  AlignedBytes read(const PackTensor& tensor);        // as it lies in the pack
+  AlignedBytes read_floats(const std::string& name);  // widened
+  const std::byte* keep(AlignedBytes extent);
   void list_experts(const PlanLayer* plan, MoeWeights& moe) const;
   void load_router(const std::string& prefix, const PlanLayer* plan, MoeWeights& moe);
   KdaWeights load_kda(const std::string& prefix);
@@ -134,7 +141,9 @@ class Weights {
   Residence residence_;
   const PrunePlan* plan_;  // outlives this where weights are read later
   MissingRule missing_;
+  Backend* device_;  // null: all is on the host
   std::vector<AlignedBytes> storage_;
+  std::vector<BackendVector<std::byte>> device_storage_;
   int64_t bytes_read_ = 0;
 };
 

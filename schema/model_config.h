@@ -103,6 +103,7 @@ struct ModelConfig {
   int64_t shared_intermediate_size() const { return shared_experts * expert_intermediate_size; }
   int64_t kda_width() const { return kda_heads * kda_head_dim; }
   int64_t qk_head_dim() const { return qk_content_dim + qk_extra_dim; }
+  int64_t cache_width() const { return kv_lora_rank + qk_extra_dim; }  // of MLA, per position
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };

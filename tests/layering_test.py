@@ -29,6 +29,7 @@ FENCES = {
     r"hwy/": r"kernels/.*|passes/fixed_product\.cc|tests/(kernels|passes)/.*",
     r"Eigen/": r"passes/water_filling\.cc|tests/bench/.*",
     r"simdjson\.h": r"(schema|compiler|runtime)/.*\.cc|tests/.*",
+    r"cuda_runtime(_api)?\.h": r"(kernels|runtime)/.*cuda.*|tests/(gpu|emulated_gpu)/.*",
     r"tbb/": r"(passes|compiler|runtime)/.*|kernels/.*_cpu\.cc|kernels/parallel\.h|tests/.*",
 }
 

@@ -73,6 +73,14 @@ expect 1 "not a list of token ids" "$K3EXEC" run $pack --ids 1,x
 expect 1 "UTF-8" "$K3EXEC" run $pack -p $'\xff'
 expect 1 "temperature is -1" "$K3EXEC" run $pack -p x --temperature=-1
 expect 1 "backend is gpu" "$K3EXEC" run $pack -p x --backend gpu
+export CUDA_VISIBLE_DEVICES=-1  # as on a machine without a GPU
+expect 1 "no GPU can be used: |this build has no CUDA" "$K3EXEC" run $pack -p x --backend cuda
+expect 0 "to the house of the LORD" "$K3EXEC" run $pack --prompt "$prompt" -n 24 --backend auto
+cmp out whole || fail "--backend auto changed the text"
+grep -qE "backend cpu: (no GPU|this build)" err || fail "--backend auto does not say why: $(cat err)"
+expect 1 "numerics fp64 needs --backend cuda" "$K3EXEC" run $pack -p x --numerics fp64
+expect 1 "numerics is double, expected exact or fp64" "$K3EXEC" run $pack -p x --numerics double
+expect 1 "gpu-experts-gb needs --backend cuda" "$K3EXEC" run $pack -p x --gpu-experts-gb 1
 expect 1 "expert-cache-gb" "$K3EXEC" run $pack -p x --expert-cache-gb 1e9
 expect 1 "expert cache may take" "$K3EXEC" run $pack -p x --expert-cache-gb 0.00001
 expect 1 "absent.txt: cannot open" "$K3EXEC" eval $pack --text absent.txt

@@ -9,9 +9,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "compiler/cache_replay.h"
 #include "compiler/trace_routing.h"
+#include "runtime/layer_experts.h"
 #include "runtime/loaded_model.h"
 #include "runtime/trace_recorder.h"
 #include "schema/error.h"
@@ -189,6 +191,20 @@ TEST_P(CacheOf, APolicyThatSharesNeedsRoomForATokenInEveryLayer) {
 }
 
 // A copy of the pack to damage while it is open.
+// A backend keeps copies by name, whichever cache brought them.
+TEST(ExpertCache, NamesTellExpertsOfDifferentLayersApart) {
+  const PackReader pack(test::pack_path("nano"));
+  LayerExperts experts(pack, false);
+  std::set<int64_t> names;
+  for (const PackBank& bank : pack.index().content.banks) {
+    experts.hold_layer(bank.layer, int64_t{1} << 30);
+    for (const ExpertWeights* expert : experts.cache().fetch(bank, std::vector<int32_t>{0, 1})) {
+      EXPECT_GE(expert->name, 0);
+      EXPECT_TRUE(names.insert(expert->name).second) << bank.layer;
+    }
+  }
+}
+
 class DamagedCache : public CacheOf {
  protected:
   void SetUp() override {
