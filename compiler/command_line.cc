@@ -106,9 +106,9 @@ std::function<void()> add_prune_flags(CLI::App& app, CompileRequest& request) {
           ->excludes(keep);
   app.add_option("--score", texts->score,
                  "What makes an expert worth keeping: reap, the mean over the tokens that chose it "
-                 "of weight x norm of its output; frequency, how many chose it; gate, the sum of "
-                 "its weights; random, to compare with (default reap)")
-      ->check(CLI::IsMember(std::set<std::string>{"reap", "frequency", "gate", "random"}))
+                 "of weight x norm of its output; total, the sum of these; frequency, how many "
+                 "chose it; gate, the sum of its weights; random, to compare with (default reap)")
+      ->check(CLI::IsMember(std::set<std::string>{"reap", "total", "frequency", "gate", "random"}))
       ->type_name("RULE")
       ->needs(trace);
   CLI::Option* plan =

@@ -11,7 +11,8 @@
 namespace k3 {
 namespace {
 
-constexpr std::array<std::string_view, 4> kScoreNames = {"reap", "frequency", "gate", "random"};
+constexpr std::array<std::string_view, 5> kScoreNames = {"reap", "frequency", "gate", "random",
+                                                         "total"};
 
 void check_same_model(const TraceHeader& first, const TraceHeader& next, const std::string& path) {
   if (next.router_xxh3 != first.router_xxh3 || next.experts != first.experts ||
@@ -108,6 +109,9 @@ std::vector<double> expert_scores(const LayerRouting& routing, ExpertScore score
         break;
       case ExpertScore::kGate:
         scores[id] = routing.weights[id];
+        break;
+      case ExpertScore::kTotal:
+        scores[id] = routing.contributions[id];
         break;
       case ExpertScore::kRandom:
         scores[id] = draw(layer, static_cast<int64_t>(id));

@@ -20,6 +20,7 @@ enum class ExpertScore : uint8_t {
   kFrequency,  // how many tokens chose it
   kGate,       // sum of its weights
   kRandom,     // a draw: what any rule must beat
+  kTotal,      // sum of weight x norm: REAP's mean, times how many chose it
 };
 
 std::string_view expert_score_name(ExpertScore score);

@@ -57,10 +57,14 @@ bool check_traces(const Model& model, const RoutingSums& sums, const PruneExpert
     problems.add(
         "the traces were recorded while some experts could not be chosen, expected a run with all");
   }
-  const bool needs_norms = options.score == ExpertScore::kReap || options.budget_bytes.has_value();
+  const bool needs_norms = options.score == ExpertScore::kReap ||
+                           options.score == ExpertScore::kTotal || options.budget_bytes.has_value();
   if (needs_norms && !header.has_norms) {
     problems.add("the traces have no norms of outputs, which ",
-                 options.budget_bytes ? "a budget" : "the score reap", " needs");
+                 options.budget_bytes
+                     ? std::string("a budget")
+                     : "the score " + std::string(expert_score_name(options.score)),
+                 " needs");
   } else if (options.score == ExpertScore::kGate && !header.has_weights) {
     problems.add("the traces have no weights, which the score gate needs");
   }

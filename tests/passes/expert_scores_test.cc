@@ -45,6 +45,8 @@ TEST(ExpertScores, EachRuleIsWhatItSays) {
   EXPECT_EQ(expert_scores(routing, ExpertScore::kFrequency, 3), (std::vector<double>{2, 1, 1, 0}));
   EXPECT_EQ(expert_scores(routing, ExpertScore::kGate, 3),
             (std::vector<double>{1.25, 0.25, 0.5, 0}));
+  EXPECT_EQ(expert_scores(routing, ExpertScore::kTotal, 3),
+            (std::vector<double>{1.5 + 2, 10, 0.5, 0}));
 }
 
 TEST(ExpertScores, TwoTracesAddUpAndAreBothNamed) {
@@ -85,7 +87,7 @@ TEST(ExpertScores, TiesGoToTheLowerSourceId) {
 }
 
 TEST(ExpertScores, NamesAreReadBack) {
-  for (const char* name : {"reap", "frequency", "gate", "random"}) {
+  for (const char* name : {"reap", "total", "frequency", "gate", "random"}) {
     EXPECT_EQ(expert_score_name(*parse_expert_score(name)), name);
   }
   EXPECT_FALSE(parse_expert_score("luck").has_value());
