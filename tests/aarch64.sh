@@ -68,7 +68,10 @@ for source in "$gtest/src/gtest-all.cc" "$gtest/src/gtest_main.cc"; do
   add "$source" -std=c++20 -O1 -isystem "$gtest/include" -I"$gtest"
 done
 ((${#commands[@]} == 0)) || printf '%s\0' "${commands[@]}" | xargs -0 -P "$jobs" -I{} bash -c {}
-aarch64-linux-gnu-g++ "${objects[@]}" -o "$folder/kernels_tests" -L"$libraries" -Wl,-rpath-link,"$libraries" -lhwy -ltbb -lpthread
+# The cross C library's linker scripts name files from the root on: of the packages, if it came from there.
+root=()
+[[ -d $tools ]] && root=("--sysroot=$tools")
+aarch64-linux-gnu-g++ "${root[@]}" "${objects[@]}" -o "$folder/kernels_tests" -L"$libraries" -Wl,-rpath-link,"$libraries" -lhwy -ltbb -lpthread
 
 # The cross C library where the compiler keeps it, ours behind it.
 interpreter=$tools/usr/aarch64-linux-gnu
