@@ -15,8 +15,9 @@ namespace k3 {
 namespace {
 
 void check_outputs(const CaptureOptions& options) {
-  if (options.calibration_path.empty() && options.teacher_path.empty()) {
-    throw Error("capture needs --calibration or --teacher, a file to write");
+  if (options.calibration_path.empty() && options.teacher_path.empty() &&
+      options.trace_path.empty()) {
+    throw Error("capture needs --calibration, --teacher or --trace, a file to write");
   }
   if (!options.propagated_path.empty() && options.calibration_path.empty()) {
     throw Error("--propagated needs --calibration: a teacher is the pack's own");
@@ -107,7 +108,8 @@ void print_cost(std::ostream& out, const CaptureCost& cost, double seconds) {
 
 void merge(const CaptureOptions& options, std::ostream& out) {
   if (options.merge_paths.size() < 2 || options.calibration_path.empty() ||
-      !options.pack_path.empty() || !options.text_paths.empty() || !options.teacher_path.empty()) {
+      !options.pack_path.empty() || !options.text_paths.empty() || !options.teacher_path.empty() ||
+      !options.trace_path.empty()) {
     throw Error("--merge takes two or more .k3cal files and --calibration, and nothing else");
   }
   std::string sum = options.merge_paths.front();
@@ -165,6 +167,9 @@ void capture(const CaptureOptions& options, std::ostream& out, std::ostream& pro
   if (!options.teacher_path.empty()) {
     out << options.teacher_path << ": " << run.text().tokens() << " predictions, the likeliest "
         << options.top_k << " tokens of each\n";
+  }
+  if (!options.trace_path.empty()) {
+    out << options.trace_path << ": the routing of " << run.text().tokens() << " tokens\n";
   }
   print_cost(out, run.cost(), seconds);
   print_forecast(forecast, out);

@@ -16,6 +16,7 @@ struct CaptureOptions {
   std::string propagated_path;  // the compressed model whose inputs are captured; empty: the pack's
   std::string teacher_path;     // empty: none
   int64_t top_k = 64;           // of the teacher
+  std::string trace_path = {};  // of the pack's routing; empty: none
   int64_t window_tokens = 0;    // documents are cut into windows of so many; 0: left whole
   int64_t first_layer = 0;      // whose inputs are captured
   std::optional<int64_t> last_layer = {};  // the last one that runs; empty: all, and the head

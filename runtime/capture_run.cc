@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -20,6 +21,8 @@
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/little_endian.h"
+#include "schema/trace_reader.h"
+#include "schema/trace_writer.h"
 
 namespace k3 {
 namespace {
@@ -77,8 +80,9 @@ void check_propagated(const PackReader& source, const PackReader& propagated) {
 }
 
 std::string work_folder(const CaptureOptions& options) {
-  const std::string& output =
-      options.calibration_path.empty() ? options.teacher_path : options.calibration_path;
+  const std::string& output = !options.calibration_path.empty() ? options.calibration_path
+                              : !options.teacher_path.empty()   ? options.teacher_path
+                                                                : options.trace_path;
   return output + ".work";
 }
 
@@ -130,6 +134,16 @@ void CaptureRun::check_options() const {
   if (!options_.teacher_path.empty() && !captures_all_layers()) {
     throw Error("--teacher needs all layers, --last-layer leaves some out");
   }
+  const auto has_experts = [this] {
+    for (int64_t layer = 0; layer < end_layer_; ++layer) {
+      if (source_.pack().bank(layer) != nullptr) return true;
+    }
+    return false;
+  };
+  if (!options_.trace_path.empty() && !has_experts()) {
+    throw Error(source_.pack().path(),
+                ": no layer that runs has experts: there is nothing to trace");
+  }
   const int64_t vocab = source_.config().vocab_size;
   if (options_.top_k < 1 || options_.top_k > vocab) {
     throw Error("--top-k is ", options_.top_k, ", expected 1 to ", vocab, ", the vocabulary");
@@ -169,7 +183,7 @@ uint64_t CaptureRun::journal_key() const {
       << (index_.propagated_payload_xxh3 ? hex_digits(*index_.propagated_payload_xxh3) : "none")
       << ' ' << hex_digits(index_.text_xxh3()) << ' ' << hex_digits(index_.split_xxh3()) << ' '
       << options_.backend << ' ' << options_.first_layer << ' ' << end_layer_ << ' '
-      << options_.calibration_path.empty();
+      << options_.calibration_path.empty() << ' ' << options_.trace_path.empty();
   const std::string text = key.str();
   return xxh3(std::as_bytes(std::span(text)));
 }
@@ -207,6 +221,53 @@ std::unique_ptr<InputRecorder> CaptureRun::make_recorder(int64_t layer,
                                                          const std::string& name) const {
   return std::make_unique<InputRecorder>(inputs_of(layer), text_.tokens(),
                                          fits_inputs(layer) ? "" : folder_, name);
+}
+
+// The trace of one layer, whole as soon as the layer is in the journal.
+std::string CaptureRun::trace_part(int64_t layer) const {
+  return folder_ + "/trace." + std::to_string(layer);
+}
+
+// Null when nothing is traced or the layer has no experts.
+std::unique_ptr<TraceRecorder> CaptureRun::make_trace(int64_t layer) const {
+  if (options_.trace_path.empty() || source_.pack().bank(layer) == nullptr) return nullptr;
+  auto trace = std::make_unique<TraceRecorder>(trace_part(layer), source_.pack(), source_.config(),
+                                               false, TraceOrder::kLayerMajor);
+  for (const TraceDocument& document : text_.sources) trace->add_document(document);
+  std::vector<TraceToken> tokens;
+  for (const CaptureSequence& sequence : text_.sequences) {
+    for (size_t position = 0; position < sequence.ids.size(); ++position) {
+      tokens.push_back({static_cast<uint32_t>(sequence.document), static_cast<uint32_t>(position),
+                        TracePhase::kPrefill});
+    }
+  }
+  trace->announce(tokens, {});
+  return trace;
+}
+
+// The layers' blocks one after the other.
+void CaptureRun::write_trace() const {
+  const std::string unfinished = options_.trace_path + ".unfinished";
+  std::error_code failed;
+  try {
+    std::optional<TraceWriter> whole;
+    for (int64_t layer = 0; layer < end_layer_; ++layer) {
+      if (source_.pack().bank(layer) == nullptr) continue;
+      TraceReader part(trace_part(layer));
+      if (!whole) whole.emplace(unfinished, part.header());
+      TraceBlockHeader place;
+      for (std::vector<std::byte> stored; part.next_stored(place, stored);) {
+        whole->write_stored(place, stored);
+      }
+      if (part.is_cut()) throw Error(part.path(), ": was cut since its layer was finished");
+    }
+    whole->finish(text_.tokens());
+    std::filesystem::rename(unfinished, options_.trace_path, failed);
+    if (failed) throw Error(options_.trace_path, ": cannot be written: ", failed.message());
+  } catch (...) {
+    std::filesystem::remove(unfinished, failed);
+    throw;
+  }
 }
 
 std::vector<CalibrationInput> CaptureRun::write_inputs(int64_t layer, const InputRecorder& source,
@@ -267,11 +328,15 @@ void CaptureRun::run_layer(int64_t layer) {
   const auto start = std::chrono::steady_clock::now();
   const int64_t memory = memory_bytes_ - (fits_inputs(layer) ? input_bytes(layer) : 0);
   const auto source = make_recorder(layer, "source");
-  source_.run_layer(layer, text_, source.get(), memory, cost_);
+  {
+    const auto trace = make_trace(layer);
+    source_.run_layer(layer, text_, source.get(), trace.get(), memory, cost_);
+    if (trace) trace->finish();
+  }
   std::unique_ptr<InputRecorder> propagated;
   if (propagated_) {
     propagated = make_recorder(layer, "propagated");
-    propagated_->run_layer(layer, text_, propagated.get(), memory, cost_);
+    propagated_->run_layer(layer, text_, propagated.get(), nullptr, memory, cost_);
   }
   CapturedStage stage{.layer = layer};
   stage.inputs = write_inputs(layer, *source, propagated.get());
@@ -320,6 +385,7 @@ void CaptureRun::run() {
     run_layer(layer);
   }
   if (captures_all_layers()) run_output();
+  if (!options_.trace_path.empty()) write_trace();
   if (!options_.calibration_path.empty()) writer_->finish(index_, options_.calibration_path);
   writer_.reset();
   journal_.reset();

@@ -41,6 +41,9 @@ class CaptureRun {
   bool captures_all_layers() const { return end_layer_ == layers_; }
   bool fits_inputs(int64_t layer) const;
   std::unique_ptr<InputRecorder> make_recorder(int64_t layer, const std::string& name) const;
+  std::string trace_part(int64_t layer) const;
+  std::unique_ptr<TraceRecorder> make_trace(int64_t layer) const;
+  void write_trace() const;
   void run_embedding();
   void run_layer(int64_t layer);
   void run_output();

@@ -38,6 +38,7 @@ CaptureText read_capture_text(const std::vector<std::string>& paths, const Token
         text.sequences.push_back({.document = std::ssize(half_of),
                                   .ids = {first, first + std::min(window, tokens - begin)}});
       }
+      text.sources.push_back({hash, file.name});
       half_of.push_back(half_of_document(hash));
       CalibrationDocuments& half = text.halves[static_cast<size_t>(half_of.back())];
       half.xxh3.push_back(hash);

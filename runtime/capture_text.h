@@ -9,6 +9,7 @@
 #include "runtime/tokenizer.h"
 #include "schema/calibration.h"
 #include "schema/gram_place.h"
+#include "schema/routing_trace.h"
 
 namespace k3 {
 
@@ -24,6 +25,7 @@ struct CaptureSequence {
 struct CaptureText {
   std::vector<CalibrationText> files;
   std::vector<CaptureSequence> sequences;      // in the order of the files
+  std::vector<TraceDocument> sources;          // of each document: its hash, and its file's name
   std::array<CalibrationDocuments, 2> halves;  // by CalibrationHalf
   std::array<RowRange, 2> rows;                // of each half
 

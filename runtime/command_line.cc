@@ -342,6 +342,9 @@ std::function<void()> add_capture(CLI::App& app) {
       "that goes with what the pack's read");
   app.add_option("--teacher", options->teacher_path,
                  "Write the pack's likeliest next tokens after every token to this .k3teach");
+  app.add_option("--trace", options->trace_path,
+                 "Record which experts each token of the pack chooses, and how strongly, to this "
+                 ".k3trace file");
   app.add_option("--top-k", options->top_k, "Tokens that the teacher keeps of each prediction")
       ->capture_default_str();
   app.add_option("--window-tokens", options->window_tokens,

@@ -18,6 +18,7 @@
 #include "runtime/input_recorder.h"
 #include "runtime/layer_experts.h"
 #include "runtime/stream_spill.h"
+#include "runtime/trace_recorder.h"
 #include "runtime/weights.h"
 #include "schema/pack_reader.h"
 
@@ -46,9 +47,9 @@ class LayerMajorModel {
   // The stages of a pass over `text`, in this order, each after the one before it was finished, if
   // not by this program then by an earlier one. Streams lie in `folder`. `cost` is added to.
   void embed(const CaptureText& text, const std::string& folder, CaptureCost& cost);
-  // `recorder` may be null. `memory_bytes` is at least layer_bytes(layer, ..., false).
+  // `recorder` and `trace` may be null. `memory_bytes` is at least layer_bytes(layer, ..., false).
   void run_layer(int64_t layer, const CaptureText& text, InputRecorder* recorder,
-                 int64_t memory_bytes, CaptureCost& cost);
+                 TraceRecorder* trace, int64_t memory_bytes, CaptureCost& cost);
   // Calls `on_logits` for each token in the order of the sequences, when it is not empty.
   using OnLogits = std::function<void(int64_t document, int32_t id, const float* logits)>;
   void finish(const CaptureText& text, InputRecorder* recorder, const OnLogits& on_logits,

@@ -1,4 +1,4 @@
-// Records a routing trace while a model runs: --trace of run and eval.
+// Records a routing trace while a model runs: --trace of run, eval and capture.
 //
 // The forward pass tells what was routed; whose tokens those were, only the program around it
 // knows, and says so before it runs them.

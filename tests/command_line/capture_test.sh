@@ -8,8 +8,9 @@ for i in $(seq 24); do
 done >calibration-kings.jsonl
 for i in $(seq 8); do echo "{\"text\": \"def word_$i(self, value): return value + $i\"}"; done >calibration-words.jsonl
 
-capture=("$K3EXEC" capture nano.k3pack --text calibration-kings.jsonl --calibration out.k3cal --teacher out.k3teach --top-k 8)
+capture=("$K3EXEC" capture nano.k3pack --text calibration-kings.jsonl --calibration out.k3cal --teacher out.k3teach --top-k 8 --trace out.k3trace)
 expect_status 0 "${capture[@]}" --json
+"$K3C" trace stats out.k3trace --json >want.stats
 mv out.k3cal want.k3cal
 mv out.k3teach want.k3teach
 
@@ -29,8 +30,9 @@ for lines in 1 2 4 6 9; do
   ((lines < 3)) || expect_line err "goes on behind layer [1-8]"
   cmp out.k3cal want.k3cal || fail "a capture killed at line $lines and continued gave another calibration"
   cmp out.k3teach want.k3teach || fail "a capture killed at line $lines and continued gave another teacher"
+  "$K3C" trace stats out.k3trace --json | cmp - want.stats || fail "a capture killed at line $lines and continued gave another trace"
   [[ ! -e out.k3cal.work ]] || fail "the work folder stayed"
-  rm out.k3cal out.k3teach
+  rm out.k3cal out.k3teach out.k3trace
 done
 
 # What is left of one capture is not mixed into another.

@@ -11,9 +11,12 @@
 #include <map>
 #include <sstream>
 
+#include "compiler/trace_routing.h"
 #include "kernels/gram.h"
+#include "passes/expert_scores.h"
 #include "runtime/capture_text.h"
 #include "runtime/loaded_model.h"
+#include "runtime/trace_recorder.h"
 #include "schema/calibration.h"
 #include "schema/hash.h"
 #include "schema/teacher.h"
@@ -148,6 +151,47 @@ TEST_P(Capture, SumsAndPredictionsAreThoseOfATokenMajorPass) {
     }
   }
   EXPECT_EQ(inputs, reader.index().inputs.size());
+}
+
+TEST_P(Capture, TracesTheRoutingOfATokenMajorPass) {
+  CaptureOptions traced = options("traced");
+  traced.trace_path = folder_.path("layers.k3trace");
+  traced.window_tokens = 7;
+  traced.chunk_tokens = 3;
+  captured(traced);
+  LoadedModel model({.pack_path = test::pack_path(GetParam())});
+  const CaptureText text = read_capture_text({text_}, model.tokenizer(), 7);
+  const std::string path = folder_.path("tokens.k3trace");
+  TraceRecorder trace(path, model.pack(), model.config(), false);
+  for (const TraceDocument& document : text.sources) trace.add_document(document);
+  for (const CaptureSequence& sequence : text.sequences) {
+    std::vector<TraceToken> tokens(sequence.ids.size());
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      tokens[t] = {static_cast<uint32_t>(sequence.document), static_cast<uint32_t>(t),
+                   TracePhase::kPrefill};
+    }
+    trace.announce(tokens, {});
+    SequenceState state(model.config());
+    model.forward().run(sequence.ids, state, nullptr, &trace);
+  }
+  trace.finish();
+  const RoutingTable got = load_routing({&traced.trace_path, 1});
+  const RoutingTable want = load_routing({&path, 1});
+  EXPECT_EQ(got.header, want.header);
+  EXPECT_EQ(got.documents, want.documents);
+  EXPECT_EQ(got.ids, want.ids);
+  EXPECT_EQ(std::ssize(got.tokens), text.tokens());
+  EXPECT_EQ(got.incomplete_tokens, 0);
+  EXPECT_TRUE(got.cut.empty());
+  for (size_t t = 0; t < got.tokens.size(); ++t) {
+    EXPECT_EQ(got.documents[got.tokens[t].document], want.documents[want.tokens[t].document]);
+    EXPECT_EQ(got.tokens[t].position, want.tokens[t].position);
+  }
+  const RoutingSums sums = sum_routing({&traced.trace_path, 1});
+  const RoutingSums whole = sum_routing({&path, 1});
+  for (size_t layer = 0; layer < sums.layers.size(); ++layer) {
+    EXPECT_EQ(sums.layers[layer].contributions, whole.layers[layer].contributions);
+  }
 }
 
 TEST_P(Capture, ThreadsChunksAndMemoryDoNotShow) {
