@@ -366,7 +366,7 @@ TEST_F(NanoCapture, WhatCannotWorkIsSaidInOneLine) {
   EXPECT_NE(message_of(bad).find("documents falls into the "), std::string::npos);
   bad = options();
   bad.calibration_path.clear();
-  EXPECT_NE(message_of(bad).find("needs --calibration or --teacher"), std::string::npos);
+  EXPECT_NE(message_of(bad).find("needs --calibration, --teacher or --trace"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder_.path("made.k3cal.work")));
 }
 
