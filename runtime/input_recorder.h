@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "runtime/forward.h"
+#include "runtime/generate.h"
 #include "runtime/row_store.h"
 #include "schema/matrix_inputs.h"
 
 namespace k3 {
 
-class InputRecorder final : public ForwardObserver {
+class InputRecorder final : public RunObserver {
  public:
   // For the given inputs of one layer and no others. In memory, or with a `folder` in temporary
   // files NAME.INPUT there.
@@ -22,6 +22,8 @@ class InputRecorder final : public ForwardObserver {
   // What passes next are the tokens from this row on.
   void at_row(int64_t row) { row_ = row; }
 
+  bool wants_logits() const override { return false; }
+  void on_logits(int64_t, const float*) override {}
   void on_layer(int64_t, int64_t, const float*) override {}
   void on_routing(int64_t, int64_t, const int32_t*, const float*) override {}
   // Throws Error when a value is not finite.

@@ -4,7 +4,10 @@
 #include <chrono>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "runtime/observers.h"
 #include "schema/error.h"
 #include "schema/memory_need.h"
 
@@ -24,25 +27,6 @@ class Stopwatch {
  private:
   double& seconds_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
-// Shows a layer's inputs to one observer and its experts to another; either may be null.
-class InputsAndExperts final : public ForwardObserver {
- public:
-  InputsAndExperts(InputRecorder* inputs, TraceRecorder* experts)
-      : inputs_(inputs), experts_(experts) {}
-  void on_layer(int64_t, int64_t, const float*) override {}
-  void on_routing(int64_t, int64_t, const int32_t*, const float*) override {}
-  void on_matrix_input(int64_t layer, MatrixInput input, int64_t tokens, int64_t width,
-                       int64_t stride, const float* x) override {
-    if (inputs_ != nullptr) inputs_->on_matrix_input(layer, input, tokens, width, stride, x);
-  }
-  bool wants_experts() const override { return experts_ != nullptr; }
-  void on_experts(const RoutedTokens& routed) override { experts_->on_experts(routed); }
-
- private:
-  InputRecorder* inputs_;
-  TraceRecorder* experts_;
 };
 
 // Tokens of a sequence that pass together.
@@ -148,7 +132,10 @@ void LayerMajorModel::run_layer(int64_t layer, const CaptureText& text, InputRec
   streams_->begin_layer(layer);
   const int64_t read_before = experts_.bytes_read();
   const int64_t moved_before = streams_->bytes_moved();
-  InputsAndExperts observer(recorder, trace);
+  std::vector<RunObserver*> watching;
+  if (recorder != nullptr) watching.push_back(recorder);
+  if (trace != nullptr) watching.push_back(trace);
+  Observers observers(std::move(watching));
   LayerState state;
   for_each_chunk(text, [&](const Chunk& chunk) {
     if (chunk.position == 0) state = fresh_layer_state(config(), layer);
@@ -159,7 +146,7 @@ void LayerMajorModel::run_layer(int64_t layer, const CaptureText& text, InputRec
     if (recorder != nullptr) recorder->at_row(chunk.row);
     {
       const Stopwatch watch(cost.forward_seconds);
-      forward_.run_layer(layer, chunk.tokens(), stream_, chunk.position, state, &observer);
+      forward_.run_layer(layer, chunk.tokens(), stream_, chunk.position, state, &observers);
     }
     const Stopwatch watch(cost.spill_seconds);
     streams_->write(chunk.row, chunk.tokens(), stream_);

@@ -23,6 +23,13 @@ class Observers final : public RunObserver {
                   const float* weights) override {
     for (RunObserver* each : list_) each->on_routing(layer, tokens, source_ids, weights);
   }
+  void on_branch(int64_t layer, Branch branch, int64_t tokens, const float* y) override {
+    for (RunObserver* each : list_) each->on_branch(layer, branch, tokens, y);
+  }
+  void on_matrix_input(int64_t layer, MatrixInput input, int64_t tokens, int64_t width,
+                       int64_t stride, const float* x) override {
+    for (RunObserver* each : list_) each->on_matrix_input(layer, input, tokens, width, stride, x);
+  }
   void on_experts(const RoutedTokens& routed) override {
     for (RunObserver* each : list_) {
       if (each->wants_experts()) each->on_experts(routed);
