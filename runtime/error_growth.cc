@@ -250,7 +250,7 @@ class LayerWalk {
 
   ResidualStream run(LayerwiseModel& model, ResidualStream stream, int64_t tokens,
                      ForwardObserver* observer) {
-    LayerState state = model.fresh_state(layer_);
+    LayerState state = fresh_layer_state(model.config(), layer_);
     model.forward().run_layer(layer_, tokens, stream, 0, state, observer);
     return stream;
   }

@@ -57,7 +57,7 @@ double largest_singular_value(const std::vector<Vector>& columns) {
 double worst_growth(LayerwiseModel& model, int64_t layer, const ResidualStream& stream,
                     int64_t token) {
   const int64_t hidden = model.config().hidden_size;
-  LayerState before = model.fresh_state(layer);
+  LayerState before = fresh_layer_state(model.config(), layer);
   if (token > 0) {
     ResidualStream prompt = stream;
     model.forward().run_layer(layer, token, prompt, 0, before, nullptr);

@@ -41,23 +41,19 @@ struct Chunk {
 }  // namespace
 
 LayerMajorModel::LayerMajorModel(const LayerMajorOptions& options)
-    : pack_(options.pack_path),
+    : model_(options.pack_path, options.backend, options.chunk_tokens, options.verify),
       name_(options.name),
-      backend_(make_backend(options.backend)),
-      weights_(pack_, pack_.config(), options.verify, Residence::kOnePart, nullptr,
-               MissingRule::kNextBest, backend_.get()),
-      experts_(pack_, options.verify),
-      forward_(weights_, experts_.cache(), *backend_, options.chunk_tokens),
-      stream_(forward_.make_stream()) {}
+      stream_(model_.forward().make_stream()) {}
 
 int64_t LayerMajorModel::layer_bytes(int64_t layer, int64_t longest_sequence,
                                      bool all_experts) const {
-  int64_t bytes = 2 * forward_.buffer_bytes();  // the stream counted twice stands for scratch
+  int64_t bytes =
+      2 * model_.forward().buffer_bytes();  // the stream counted twice stands for scratch
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-  for (const PackTensor& tensor : pack_.index().content.tensors) {
+  for (const PackTensor& tensor : pack().index().content.tensors) {
     if (tensor.name.starts_with(prefix)) bytes += resident_bytes(tensor);
   }
-  if (const PackBank* bank = pack_.bank(layer)) {
+  if (const PackBank* bank = pack().bank(layer)) {
     const int64_t experts = all_experts ? std::ssize(bank->experts) : config().experts_per_token;
     bytes += experts * expert_slot_bytes(config(), *bank);
   }
@@ -72,12 +68,12 @@ int64_t LayerMajorModel::layer_bytes(int64_t layer, int64_t longest_sequence,
 
 template <class Read>
 void LayerMajorModel::timed_read(const Read& read, CaptureCost& cost) {
-  const int64_t before = weights_.bytes_read() + experts_.bytes_read();
+  const int64_t before = model_.bytes_read();
   {
     const Stopwatch watch(cost.read_seconds);
     read();
   }
-  cost.weight_bytes += weights_.bytes_read() + experts_.bytes_read() - before;
+  cost.weight_bytes += model_.bytes_read() - before;
 }
 
 template <class Work>
@@ -85,7 +81,7 @@ void LayerMajorModel::for_each_chunk(const CaptureText& text, const Work& work) 
   for (const CaptureSequence& sequence : text.sequences) {
     const std::span<const int32_t> ids(sequence.ids);
     for (int64_t position = 0; position < std::ssize(ids);) {
-      const int64_t tokens = std::min(forward_.max_tokens(), std::ssize(ids) - position);
+      const int64_t tokens = std::min(model_.forward().max_tokens(), std::ssize(ids) - position);
       work(Chunk{.document = sequence.document,
                  .position = position,
                  .row = sequence.first_row + position,
@@ -99,17 +95,12 @@ void LayerMajorModel::open_streams(const CaptureText& text, const std::string& f
   streams_ = std::make_unique<StreamSpill>(folder, name_, config(), text.tokens());
 }
 
-void LayerMajorModel::release() {
-  weights_.hold_nothing();
-  experts_.hold_nothing();
-}
-
 void LayerMajorModel::embed(const CaptureText& text, const std::string& folder, CaptureCost& cost) {
   open_streams(text, folder);
   streams_->begin_embedding();
-  timed_read([this] { weights_.hold_embedding(); }, cost);
+  timed_read([this] { model_.hold_embedding(); }, cost);
   for_each_chunk(text, [&](const Chunk& chunk) {
-    forward_.embed(chunk.ids, stream_);
+    model_.forward().embed(chunk.ids, stream_);
     streams_->write(chunk.row, chunk.tokens(), stream_);
   });
   streams_->sync();
@@ -118,19 +109,14 @@ void LayerMajorModel::embed(const CaptureText& text, const std::string& folder, 
 
 void LayerMajorModel::run_layer(int64_t layer, const CaptureText& text, InputRecorder* recorder,
                                 TraceRecorder* trace, int64_t memory_bytes, CaptureCost& cost) {
-  const PackBank* bank = pack_.bank(layer);
+  const PackBank* bank = pack().bank(layer);
   const int64_t least_experts =
       bank == nullptr ? 0 : config().experts_per_token * expert_slot_bytes(config(), *bank);
   const int64_t expert_bytes =
       memory_bytes - layer_bytes(layer, text.longest_sequence(), false) + least_experts;
-  timed_read(
-      [&] {
-        weights_.hold_layer(layer);
-        experts_.hold_layer(layer, expert_bytes);
-      },
-      cost);
+  timed_read([&] { model_.hold_layer(layer, expert_bytes); }, cost);
   streams_->begin_layer(layer);
-  const int64_t read_before = experts_.bytes_read();
+  const int64_t read_before = model_.bytes_read();
   const int64_t moved_before = streams_->bytes_moved();
   std::vector<RunObserver*> watching;
   if (recorder != nullptr) watching.push_back(recorder);
@@ -146,13 +132,13 @@ void LayerMajorModel::run_layer(int64_t layer, const CaptureText& text, InputRec
     if (recorder != nullptr) recorder->at_row(chunk.row);
     {
       const Stopwatch watch(cost.forward_seconds);
-      forward_.run_layer(layer, chunk.tokens(), stream_, chunk.position, state, &observers);
+      model_.forward().run_layer(layer, chunk.tokens(), stream_, chunk.position, state, &observers);
     }
     const Stopwatch watch(cost.spill_seconds);
     streams_->write(chunk.row, chunk.tokens(), stream_);
   });
   // Experts that memory did not hold were read while tokens passed.
-  cost.weight_bytes += experts_.bytes_read() - read_before;
+  cost.weight_bytes += model_.bytes_read() - read_before;
   cost.spill_bytes += streams_->bytes_moved() - moved_before;
   cost.forward_products += products_of_layer(config(), layer) * text.tokens();
   const Stopwatch watch(cost.spill_seconds);
@@ -162,17 +148,17 @@ void LayerMajorModel::run_layer(int64_t layer, const CaptureText& text, InputRec
 
 void LayerMajorModel::finish(const CaptureText& text, InputRecorder* recorder,
                              const OnLogits& on_logits, CaptureCost& cost) {
-  timed_read([this] { weights_.hold_output(); }, cost);
+  timed_read([this] { model_.hold_output(); }, cost);
   streams_->begin_layer(std::ssize(config().layers));
   const auto vocab = static_cast<size_t>(config().vocab_size);
   std::vector<float> logits;
   for_each_chunk(text, [&](const Chunk& chunk) {
     streams_->read(chunk.row, chunk.tokens(), stream_);
     if (recorder != nullptr) recorder->at_row(chunk.row);
-    const float* x = forward_.finish(chunk.tokens(), stream_, recorder);
+    const float* x = model_.forward().finish(chunk.tokens(), stream_, recorder);
     if (!on_logits) return;
     logits.resize(chunk.ids.size() * vocab);
-    forward_.multiply_head(x, chunk.tokens(), logits.data());
+    model_.forward().multiply_head(x, chunk.tokens(), logits.data());
     for (size_t t = 0; t < chunk.ids.size(); ++t) {
       on_logits(chunk.document, chunk.ids[t], logits.data() + t * vocab);
     }

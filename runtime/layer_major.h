@@ -11,15 +11,13 @@
 #include <memory>
 #include <string>
 
-#include "runtime/backend.h"
 #include "runtime/capture_forecast.h"
 #include "runtime/capture_text.h"
 #include "runtime/forward.h"
 #include "runtime/input_recorder.h"
-#include "runtime/layer_experts.h"
+#include "runtime/layerwise_model.h"
 #include "runtime/stream_spill.h"
 #include "runtime/trace_recorder.h"
-#include "runtime/weights.h"
 #include "schema/pack_reader.h"
 
 namespace k3 {
@@ -37,8 +35,8 @@ class LayerMajorModel {
   // Opens and checks the pack; reads no weight. Throws Error.
   explicit LayerMajorModel(const LayerMajorOptions& options);
 
-  const PackReader& pack() const { return pack_; }
-  const ModelConfig& config() const { return pack_.config(); }
+  const PackReader& pack() const { return model_.pack(); }
+  const ModelConfig& config() const { return model_.config(); }
 
   // The memory that passing `layer` takes: with room for all its experts, or for as many as one
   // token needs, in which case experts are read again and again. Without the recorder's rows.
@@ -60,7 +58,7 @@ class LayerMajorModel {
   // Once it is recorded that the stage is finished: removes what only that stage read.
   void drop_input() const { streams_->drop_input(); }
   // Frees the layer's weights.
-  void release();
+  void release() { model_.hold_nothing(); }
 
  private:
   template <class Read>
@@ -68,12 +66,8 @@ class LayerMajorModel {
   template <class Work>
   void for_each_chunk(const CaptureText& text, const Work& work) const;
 
-  PackReader pack_;
+  LayerwiseModel model_;
   std::string name_;
-  std::unique_ptr<Backend> backend_;
-  Weights weights_;
-  LayerExperts experts_;
-  Forward forward_;
   ResidualStream stream_;
   std::unique_ptr<StreamSpill> streams_;
 };

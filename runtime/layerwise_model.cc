@@ -11,12 +11,20 @@ LayerwiseModel::LayerwiseModel(const std::string& pack_path, const std::string& 
       weights_(pack_, pack_.config(), check_hashes, Residence::kOnePart, nullptr,
                MissingRule::kNextBest, backend_.get()),
       experts_(pack_, check_hashes),
-      forward_(weights_, experts_.cache(), *backend_, max_tokens),
-      fresh_(pack_.config()) {}
+      forward_(weights_, experts_.cache(), *backend_, max_tokens) {}
 
 void LayerwiseModel::hold_layer(int64_t layer) {
+  hold_layer(layer, available_memory_bytes() / 2);
+}
+
+void LayerwiseModel::hold_layer(int64_t layer, int64_t expert_bytes) {
   weights_.hold_layer(layer);
-  experts_.hold_layer(layer, available_memory_bytes() / 2);
+  experts_.hold_layer(layer, expert_bytes);
+}
+
+void LayerwiseModel::hold_nothing() {
+  weights_.hold_nothing();
+  experts_.hold_nothing();
 }
 
 }  // namespace k3

@@ -8,7 +8,6 @@
 #include "runtime/backend.h"
 #include "runtime/forward.h"
 #include "runtime/layer_experts.h"
-#include "runtime/sequence_state.h"
 #include "runtime/weights.h"
 #include "schema/pack_reader.h"
 
@@ -24,15 +23,16 @@ class LayerwiseModel {
   const ModelConfig& config() const { return pack_.config(); }
   int64_t layers() const { return static_cast<int64_t>(config().layers.size()); }
   Forward& forward() { return forward_; }
+  const Forward& forward() const { return forward_; }
 
-  // Each frees what was held before.
+  // Each frees the weights held before; hold_layer and hold_nothing the experts too.
   void hold_embedding() { weights_.hold_embedding(); }
-  void hold_layer(int64_t layer);
+  void hold_layer(int64_t layer);  // with half of what memory there is for its experts
+  void hold_layer(int64_t layer, int64_t expert_bytes);
+  void hold_output() { weights_.hold_output(); }  // output mix, norm and head
+  void hold_nothing();
 
-  // What `layer` remembers before the first token.
-  const LayerState& fresh_state(int64_t layer) const {
-    return fresh_.layers[static_cast<size_t>(layer)];
-  }
+  int64_t bytes_read() const { return weights_.bytes_read() + experts_.bytes_read(); }
 
  private:
   PackReader pack_;
@@ -40,7 +40,6 @@ class LayerwiseModel {
   Weights weights_;
   LayerExperts experts_;
   Forward forward_;
-  SequenceState fresh_;
 };
 
 }  // namespace k3

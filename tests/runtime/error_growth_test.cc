@@ -92,7 +92,7 @@ TEST(ErrorGrowth, SmallErrorsGrowAsTheJacobianSaysAtMost) {
     model.hold_layer(layer);
     const double worst = worst_growth(model, layer, stream, token);
     const auto run = [&](ResidualStream in) {
-      LayerState state = model.fresh_state(layer);
+      LayerState state = fresh_layer_state(model.config(), layer);
       model.forward().run_layer(layer, std::ssize(ids), in, 0, state, nullptr);
       return in;
     };
@@ -156,7 +156,7 @@ TEST(ErrorGrowth, BranchesAreAllThatALayerAdds) {
     for (int64_t layer = 0; layer < 2; ++layer) {
       const double before = stream.prefix[0];
       Adder adder;
-      LayerState state = model.fresh_state(layer);
+      LayerState state = fresh_layer_state(model.config(), layer);
       model.hold_layer(layer);
       model.forward().run_layer(layer, std::ssize(documents()[0]), stream, 0, state, &adder);
       if (layer == 1) {
