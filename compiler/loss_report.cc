@@ -72,10 +72,6 @@ void read_losses(const PackReader& pack, LossTable& table) {
   }
 }
 
-std::string percent(double share) {
-  return fixed(100 * share, 1) + " %";
-}
-
 }  // namespace
 
 void print_losses(const PackReader& pack, std::ostream& out) {

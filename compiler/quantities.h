@@ -28,6 +28,10 @@ inline std::string fixed(double number, int decimals) {
   return text.data();
 }
 
+inline std::string percent(double share) {
+  return fixed(100 * share, 1) + " %";
+}
+
 // In the shortest form that reads back to the same double: 2 -> "2", 0.1 -> "0.1".
 inline std::string shortest(double number) {
   std::array<char, 32> text{};

@@ -91,10 +91,6 @@ struct Findings {
   int64_t expert_bytes;  // 0: not known
 };
 
-std::string percent(double share) {
-  return fixed(100 * share, 1) + " %";
-}
-
 void print_skew(const std::string& name, const LoadSkew& skew, std::ostream& out) {
   out << std::setw(8) << name << std::setw(8) << fixed(skew.used, 1) << std::setw(14)
       << fixed(skew.hottest_to_mean, 1) << std::setw(8) << fixed(skew.gini, 3) << std::setw(12)
