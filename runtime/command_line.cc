@@ -19,6 +19,7 @@
 #include "runtime/propagate.h"
 #include "runtime/run.h"
 #include "runtime/sensitivity.h"
+#include "runtime/tune.h"
 #include "schema/error.h"
 
 namespace k3 {
@@ -250,6 +251,41 @@ std::function<void()> add_fit(CLI::App& app) {
   return [options] { fit(*options, std::cout, std::cerr); };
 }
 
+std::function<void()> add_tune(CLI::App& app) {
+  auto options = std::make_shared<TuneOptions>();
+  app.add_option("pack", options->pack_path, "The .k3pack to tune")->required();
+  app.add_option("--teacher-pack", options->teacher_path,
+                 "The pack whose predictions it should give: the same checkpoint in bf16")
+      ->required();
+  app.add_option("--text", options->text_paths,
+                 "Calibration texts; the documents of their fit half are trained on, those of "
+                 "their select half measured")
+      ->required();
+  app.add_option("--start", options->start_path,
+                 "Go on from this .k3tune file for the same pack, of `k3exec fit` or of this");
+  app.add_option("--steps", options->schedule.steps, "How often the parameters change")
+      ->capture_default_str();
+  app.add_option("--step-tokens", options->schedule.step_tokens, "Tokens that a change is based on")
+      ->capture_default_str();
+  app.add_option("--learning-rate", options->schedule.learning_rate,
+                 "Most that a step changes a parameter, relative to its size; falls to nothing")
+      ->capture_default_str();
+  app.add_option("--window-tokens", options->window_tokens,
+                 "Tokens of a window; each starts from a fresh state")
+      ->capture_default_str();
+  app.add_option("--check-tokens", options->check_tokens, "Most tokens to measure on")
+      ->capture_default_str();
+  app.add_option("--backend", options->backend, "cpu, or reference: slow, for comparison")
+      ->capture_default_str();
+  app.add_option("-o,--output", options->output_path,
+                 "The .k3tune file to write, for `k3c compile --tuned`")
+      ->required();
+  app.add_flag("!--no-verify", options->verify, "Do not check the hashes of what is read");
+  app.add_flag("--json", options->json, "Write the result as JSON");
+  app.add_flag("-q,--quiet", options->quiet, "No progress on stderr");
+  return [options] { tune(*options, std::cout, std::cerr); };
+}
+
 std::function<void()> add_bench(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   auto kernels = std::make_shared<BenchKernelsOptions>();
@@ -378,6 +414,8 @@ constexpr auto kSubCommands = std::to_array<SubCommand>({
     {"capture", "Record what the trunk's matrices read, and what the model predicts", add_capture},
     {"sensitivity", "Measure what each trunk matrix costs in another format", add_sensitivity},
     {"fit", "Fit a compressed pack's scales to its teacher, layer by layer", add_fit},
+    {"tune", "Train a compressed pack's scales and gains against its teacher, end to end",
+     add_tune},
     {"bench", "Measure speed, per operation and against this machine's memory", add_bench},
 });
 

@@ -1,13 +1,19 @@
 #include "runtime/layerwise_model.h"
 
+#include <utility>
+
 #include "runtime/memory_limit.h"
 
 namespace k3 {
 
 LayerwiseModel::LayerwiseModel(const std::string& pack_path, const std::string& backend,
                                int64_t max_tokens, bool check_hashes)
+    : LayerwiseModel(pack_path, make_backend(backend), max_tokens, check_hashes) {}
+
+LayerwiseModel::LayerwiseModel(const std::string& pack_path, std::unique_ptr<Backend> backend,
+                               int64_t max_tokens, bool check_hashes)
     : pack_(pack_path),
-      backend_(make_backend(backend)),
+      backend_(std::move(backend)),
       weights_(pack_, pack_.config(), check_hashes, Residence::kOnePart, nullptr,
                MissingRule::kNextBest, backend_.get()),
       experts_(pack_, check_hashes),

@@ -18,12 +18,17 @@ class LayerwiseModel {
   // `max_tokens` is the largest chunk that a step is given. Throws Error.
   LayerwiseModel(const std::string& pack_path, const std::string& backend, int64_t max_tokens,
                  bool check_hashes);
+  // The same on this backend.
+  LayerwiseModel(const std::string& pack_path, std::unique_ptr<Backend> backend, int64_t max_tokens,
+                 bool check_hashes);
 
   const PackReader& pack() const { return pack_; }
   const ModelConfig& config() const { return pack_.config(); }
   int64_t layers() const { return static_cast<int64_t>(config().layers.size()); }
   Forward& forward() { return forward_; }
   const Forward& forward() const { return forward_; }
+  Weights& weights() { return weights_; }  // of what is held
+  ExpertCache& experts() { return experts_.cache(); }
 
   // Each frees the weights held before; hold_layer and hold_nothing the experts too.
   void hold_embedding() { weights_.hold_embedding(); }

@@ -1,0 +1,116 @@
+#include "runtime/tune.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "runtime/comparable_packs.h"
+#include "runtime/loaded_model.h"
+#include "schema/error.h"
+#include "schema/json_writer.h"
+#include "schema/tuning.h"
+
+namespace k3 {
+namespace {
+
+// How often a run that is killed has left its file.
+constexpr int64_t kSaves = 10;
+
+// Puts the values of a .k3tune file into the parameters that it names.
+void start_from(const std::string& path, ModelGradient& student) {
+  const TuningReader tuning(path);
+  const PackReader& pack = student.model().pack();
+  if (tuning.pack_payload_xxh3() != pack.payload_xxh3()) {
+    throw Error(path, ": was tuned for another pack than ", pack.path());
+  }
+  for (int64_t i = 0; i < tuning.tensors(); ++i) {
+    auto& parameters = student.parameters();
+    const auto found = std::ranges::find(parameters, tuning.name(i), &TunedParameter::name);
+    if (found == parameters.end() || std::ssize(found->values) != tuning.shape(i).elements()) {
+      throw Error(path, ": tensor ", tuning.name(i), ": ", tuning.shape(i),
+                  " is no scales or gain of ", pack.path());
+    }
+    tuning.read(i, found->values);
+  }
+}
+
+void save(const std::string& path, ModelGradient& student) {
+  std::vector<TunedTensor> tensors;
+  for (const TunedParameter& parameter : student.parameters()) {
+    const auto count = std::ssize(parameter.values);
+    const Shape shape =
+        parameter.rows > 0 ? Shape{parameter.rows, count / parameter.rows} : Shape{count};
+    tensors.push_back({parameter.name, shape, parameter.values});
+  }
+  write_tuning(path, student.model().pack().payload_xxh3(), tensors);
+}
+
+void print(const TuneOptions& options, const std::vector<TuneStep>& steps, double before,
+           double after, std::ostream& out) {
+  if (options.json) {
+    JsonWriter json(out, 2);
+    json.begin_object();
+    json.member("tuning", options.output_path);
+    json.member("kl_before", before);
+    json.member("kl_after", after);
+    json.key("steps");
+    json.begin_array();
+    for (const TuneStep& step : steps) {
+      json.begin_object();
+      json.member("step", step.step);
+      json.member("kl", step.kl);
+      json.end_object();
+    }
+    json.end_array();
+    json.end_object();
+    out << '\n';
+    return;
+  }
+  char line[256];
+  std::snprintf(line, sizeof line, "%lld steps: KL on the select half %.4f, before %.4f\n",
+                static_cast<long long>(options.schedule.steps), after, before);
+  out << line << options.output_path << ": for k3c compile --tuned\n";
+}
+
+}  // namespace
+
+void tune(const TuneOptions& options, std::ostream& out, std::ostream& progress) {
+  const TuneSchedule& schedule = options.schedule;
+  if (schedule.steps < 1 || !(schedule.learning_rate > 0)) {
+    throw Error("--steps is ", schedule.steps, " and --learning-rate ", schedule.learning_rate,
+                ", expected at least 1, and above 0");
+  }
+  ModelGradient student(options.pack_path, options.backend, options.window_tokens, options.verify);
+  LayerwiseModel teacher(options.teacher_path, options.backend, options.window_tokens,
+                         options.verify);
+  check_comparable(student.model().pack(), teacher.pack());
+  if (!options.start_path.empty()) start_from(options.start_path, student);
+
+  const Tokenizer tokenizer = load_tokenizer(student.model().pack());
+  const TokenWindows fit = read_windows(
+      options.text_paths, CalibrationHalf::kFit, tokenizer,
+      {.window_tokens = options.window_tokens,
+       .max_tokens = std::max(schedule.steps * schedule.step_tokens, options.window_tokens)});
+  const TokenWindows select =
+      read_windows(options.text_paths, CalibrationHalf::kSelect, tokenizer,
+                   {.window_tokens = options.window_tokens, .max_tokens = options.check_tokens});
+
+  const double before = mean_divergence(student, teacher, select.windows);
+  std::vector<TuneStep> steps;
+  tune_parameters(student, teacher, fit.windows, schedule, [&](const TuneStep& step) {
+    steps.push_back(step);
+    if (!options.quiet) {
+      char line[64];
+      std::snprintf(line, sizeof line, "\rtune: step %lld of %lld, KL %.4f ",
+                    static_cast<long long>(step.step), static_cast<long long>(schedule.steps),
+                    step.kl);
+      progress << line << std::flush;
+    }
+    if (step.step * kSaves / schedule.steps != (step.step - 1) * kSaves / schedule.steps) {
+      save(options.output_path, student);
+    }
+  });
+  if (!options.quiet) progress << '\n';
+  print(options, steps, before, mean_divergence(student, teacher, select.windows), out);
+}
+
+}  // namespace k3
