@@ -6,6 +6,7 @@
 #include "runtime/comparable_packs.h"
 #include "runtime/loaded_model.h"
 #include "schema/error.h"
+#include "schema/hash.h"
 #include "schema/json_writer.h"
 #include "schema/tuning.h"
 
@@ -20,7 +21,9 @@ void start_from(const std::string& path, ModelGradient& student) {
   const TuningReader tuning(path);
   const PackReader& pack = student.model().pack();
   if (tuning.pack_payload_xxh3() != pack.payload_xxh3()) {
-    throw Error(path, ": was tuned for another pack than ", pack.path());
+    throw Error(path, ": was tuned for the pack with payload ",
+                hex_digits(tuning.pack_payload_xxh3()), ", ", pack.path(), " has ",
+                hex_digits(pack.payload_xxh3()));
   }
   for (int64_t i = 0; i < tuning.tensors(); ++i) {
     auto& parameters = student.parameters();

@@ -66,6 +66,21 @@ expect_one_line err "t.k3tune: was tuned for the pack with payload [0-9a-f]{16},
 expect_status 1 "$K3C" compile "$nano" -o none.k3pack --trunk bf16 --tuned t.k3tune --quiet
 expect_line err "expected a matrix with block scales or a norm's gain"
 
+# Trained end to end, from the fit on: scales and gains, of which the pack takes both.
+expect_status 0 "$K3EXEC" tune ternary.k3pack --teacher-pack bf16.k3pack --text "$text"/calibration-prose.jsonl --start t.k3tune \
+  -o end.k3tune --window-tokens 64 --steps 4 --step-tokens 128 --check-tokens 256 --json -q
+python3 -c 'import json; found = json.load(open("out")); assert found["kl_after"] < found["kl_before"] and len(found["steps"]) == 4' \
+  || fail "training brought the model no nearer"
+expect_status 0 "$K3C" compile "$nano" -o end.k3pack --trunk ternary --tuned end.k3tune --quiet
+expect_status 0 "$K3C" verify end.k3pack --quiet
+expect_status 0 "$K3C" explain end.k3pack model.layers.3.self_attn.q_a_layernorm.weight
+expect_line out "decision +tuning: tuned gain: "
+expect_status 1 "$K3EXEC" tune end.k3pack --teacher-pack bf16.k3pack --text "$text"/calibration-prose.jsonl --start t.k3tune -o x.k3tune
+expect_one_line err "t.k3tune: was tuned for the pack with payload [0-9a-f]{16}, end.k3pack has [0-9a-f]{16}$"
+expect_status 1 "$K3EXEC" tune ternary.k3pack --teacher-pack bf16.k3pack --text "$text"/calibration-prose.jsonl --steps 0 -o x.k3tune
+expect_one_line err "--steps is 0"
+[[ ! -e x.k3tune ]] || fail "a tuning was left behind"
+
 # Any program can write a tuning. A final gain of zero makes all of the 2048 tokens equally likely.
 "$K3C" inspect bf16.k3pack --json >bf16.json
 python3 - <<'PYTHON'

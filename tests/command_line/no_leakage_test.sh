@@ -18,6 +18,8 @@ fits "$K3EXEC" capture nano.k3pack --text text/calibration-*.jsonl --calibration
 fits "$K3EXEC" sensitivity nano.k3pack --candidates ternary.k3pack --text text/calibration-*.jsonl -o nano.k3sens --max-tokens 256 -q
 fits "$K3C" compile "$nano" -o auto.k3pack --trunk auto --sensitivity nano.k3sens --trunk-bits 3 --quiet
 fits "$K3EXEC" fit ternary.k3pack --teacher-pack nano.k3pack --text text/calibration-*.jsonl -o ternary.k3tune -q
+fits "$K3EXEC" tune ternary.k3pack --teacher-pack nano.k3pack --text text/calibration-*.jsonl --start ternary.k3tune -o ternary.k3tune \
+  --steps 1 --step-tokens 256 --check-tokens 256 -q
 fits "$K3C" compile "$nano" -o tuned.k3pack --trunk ternary --tuned ternary.k3tune --quiet
 
 # A held-out file among the texts is refused before it is opened.
