@@ -63,8 +63,8 @@ void decode_blocks_row(const MatrixView& weights, int64_t row, float* out) {
   decode_codes(weights, row, out);
   const uint8_t* multipliers = weights.scales + row * weights.scales_per_row;
   for (int64_t begin = 0; begin < weights.cols; begin += kBlockInputs) {
-    const double scale =
-        static_cast<double>(weights.row_scales[row]) * multipliers[begin / kBlockInputs];
+    const uint8_t multiplier = multipliers[begin / kBlockInputs];
+    const double scale = static_cast<double>(weights.row_scales[row]) * multiplier;
     for (int64_t c = begin; c < std::min(begin + kBlockInputs, weights.cols); ++c) {
       out[c] = static_cast<float>(scale * static_cast<double>(out[c]));
     }

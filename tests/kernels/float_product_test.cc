@@ -16,7 +16,9 @@ TEST(FloatProduct, EveryElementAddsItsTermsInOrderOnEveryTarget) {
     int64_t rows, cols, depth;
   };
   for (const Shape& shape : {Shape{1, 1, 1}, {50, 33, 300}, {101, 259, 7}, {48, 64, 256}}) {
-    const auto [rows, cols, depth] = shape;
+    const int64_t rows = shape.rows;
+    const int64_t cols = shape.cols;
+    const int64_t depth = shape.depth;
     const auto a = normal_values(rows * depth, 1);
     const auto b = normal_values(depth * cols, 2);
     const auto start = normal_values(rows * (cols + 1), 3);

@@ -38,8 +38,8 @@ TEST(DecodeRows, GivesTheWeightsAndCodesOfEveryFormat) {
       const auto want = static_cast<float>(decoded_weight(matrix.view, row, col));
       ASSERT_EQ(rows[static_cast<size_t>(i)], want) << name_case(format, row, col, 0);
       if (row > 1 || !lies_in_blocks160(format)) continue;
-      const double scale = static_cast<double>(matrix.view.row_scales[row]) *
-                           matrix.view.scales[row * matrix.view.scales_per_row + col / 160];
+      const uint8_t multiplier = matrix.view.scales[row * matrix.view.scales_per_row + col / 160];
+      const double scale = static_cast<double>(matrix.view.row_scales[row]) * multiplier;
       ASSERT_EQ(static_cast<float>(scale * codes[static_cast<size_t>(col)]), want);
     }
   }
@@ -145,7 +145,7 @@ TEST(GradientMatmul, HasTheSameBitsOnAnyNumberOfThreads) {
 }
 
 TEST(GradientRmsNorm, AgreesWithDifferences) {
-  Floats x = normal_values(3 * 67, 1);
+  Floats x = normal_values(int64_t{3} * 67, 1);
   Floats weight = normal_values(67, 2);
   check_gradients(
       {&x, &weight},
@@ -161,8 +161,8 @@ TEST(GradientRmsNorm, AgreesWithDifferences) {
 }
 
 TEST(GradientRmsNorm, HasTheSameBitsOnAnyNumberOfThreads) {
-  const Floats x = normal_values(300 * 200, 1);
-  const Floats gy = normal_values(300 * 200, 2);
+  const Floats x = normal_values(int64_t{300} * 200, 1);
+  const Floats gy = normal_values(int64_t{300} * 200, 2);
   const Floats weight = normal_values(200, 3);
   expect_same_bits_on_any_threads({x.size(), weight.size()},
                                   [&](const std::vector<float*>& gradients) {
@@ -228,9 +228,9 @@ TEST(GradientShortConv, AgreesWithDifferencesAlsoWithFewerTokensThanTaps) {
 }
 
 TEST(GradientShortConv, HasTheSameBitsOnAnyNumberOfThreads) {
-  const Floats x = normal_values(200 * 100, 1);
-  const Floats gy = normal_values(200 * 100, 2);
-  const Floats weight = normal_values(100 * 4, 3);
+  const Floats x = normal_values(int64_t{200} * 100, 1);
+  const Floats gy = normal_values(int64_t{200} * 100, 2);
+  const Floats weight = normal_values(int64_t{100} * 4, 3);
   expect_same_bits_on_any_threads({x.size()}, [&](const std::vector<float*>& gradients) {
     gradient::short_conv(x.data(), weight.data(), gy.data(), 200, 100, 4, gradients[0]);
   });
@@ -270,9 +270,9 @@ TEST(GradientAttentionResidual, AgreesWithDifferencesForOneSourceAndThree) {
 }
 
 TEST(GradientAttentionResidual, HasTheSameBitsOnAnyNumberOfThreads) {
-  const Floats a = normal_values(200 * 100, 1);
-  const Floats b = normal_values(200 * 100, 2);
-  const Floats gy = normal_values(200 * 100, 3);
+  const Floats a = normal_values(int64_t{200} * 100, 1);
+  const Floats b = normal_values(int64_t{200} * 100, 2);
+  const Floats gy = normal_values(int64_t{200} * 100, 3);
   const Floats gains = normal_values(200, 4);
   const std::vector<const float*> sources = {a.data(), b.data()};
   expect_same_bits_on_any_threads(
@@ -305,9 +305,9 @@ TEST(GradientKdaOutputGate, AgreesWithDifferences) {
 }
 
 TEST(GradientKdaOutputGate, HasTheSameBitsOnAnyNumberOfThreads) {
-  const Floats o = normal_values(100 * 4 * 64, 1);
-  const Floats gate = normal_values(100 * 4 * 64, 2);
-  const Floats gy = normal_values(100 * 4 * 64, 3);
+  const Floats o = normal_values(int64_t{100} * 4 * 64, 1);
+  const Floats gate = normal_values(int64_t{100} * 4 * 64, 2);
+  const Floats gy = normal_values(int64_t{100} * 4 * 64, 3);
   const Floats weight = normal_values(64, 4);
   expect_same_bits_on_any_threads(
       {o.size(), weight.size(), gate.size()}, [&](const std::vector<float*>& gradients) {
