@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/token_windows.h"
 #include "tests/runtime/nano_tokenizer.h"
 #include "tests/runtime/packs.h"
 
