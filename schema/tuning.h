@@ -1,5 +1,6 @@
 // A .k3tune file: block scales and norm gains that were tuned for one pack, with its codes as they
-// are. `k3exec fit` or a training program writes it, `k3c compile --tuned` puts it into the pack.
+// are. `k3exec fit`, `k3exec tune` or another training program writes it, `k3c compile --tuned`
+// puts it into the pack.
 //
 // It is a safetensors file of F32 tensors, so that a training program needs no code of ours. A
 // tensor has the name of the pack's: for a matrix in blocks160 it is [rows, blocks], the scale of
