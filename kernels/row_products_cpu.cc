@@ -164,15 +164,14 @@ constexpr int64_t kStretchInputs = 10240;  // a common multiple of every format'
 static_assert(kStretchInputs % (4 * kPairInputs) == 0 &&
               kStretchInputs / 4 % (2 * kBlockInputs) == 0);
 
-// Adds the inputs [begin, end) of kRows rows to totals[row * kTile + t].
+// Adds the inputs [begin, end) of kRows rows in blocks of 160 to totals[row * kTile + t].
 template <size_t kRows, size_t kTile>
 void add_rows(const MatrixView& weights, int64_t row, int64_t begin, int64_t end,
               const PreparedVector* const* x, int64_t* totals) {
   const int16_t* codes[kTile];
   const int8_t* bytes[kTile];
   for (size_t t = 0; t < kTile; ++t) {
-    const bool is_plain = weights.format == Format::kInt8;
-    codes[t] = is_plain ? x[t]->codes : reinterpret_cast<const int16_t*>(x[t]->arranged);
+    codes[t] = x[t]->codes;
     bytes[t] = reinterpret_cast<const int8_t*>(x[t]->arranged);
   }
   const int64_t first_block = begin / kBlockInputs;
@@ -188,12 +187,8 @@ void add_rows(const MatrixView& weights, int64_t row, int64_t begin, int64_t end
     return;
   }
   for (size_t r = 0; r < kRows; ++r) {
-    const int64_t at = row + static_cast<int64_t>(r);
-    if (weights.format == Format::kMxfp4) {
-      add_mxfp4_row<kTile>(weights, at, begin, end, codes, totals + r * kTile);
-    } else {
-      add_int8_row<kTile>(weights, at, first_block, end_block, codes, totals + r * kTile);
-    }
+    add_int8_row<kTile>(weights, row + static_cast<int64_t>(r), first_block, end_block, codes,
+                        totals + r * kTile);
   }
 }
 
@@ -205,6 +200,14 @@ void sum_integer_rows(const MatrixView& weights, int64_t first_row, int64_t rows
   constexpr int64_t kInputs = kStretchInputs / static_cast<int64_t>(kTile);
   for (int64_t begin = 0; begin < weights.cols; begin += kInputs) {
     const int64_t end = begin + kInputs < weights.cols ? begin + kInputs : weights.cols;
+    if (weights.format == Format::kMxfp4) {
+      const int16_t* codes[kTile];
+      for (size_t t = 0; t < kTile; ++t) {
+        codes[t] = reinterpret_cast<const int16_t*>(x[t]->arranged);
+      }
+      add_mxfp4_rows<kTile>(weights, first_row, rows, begin, end, codes, totals[0]);
+      continue;
+    }
     int64_t r = 0;
     if constexpr (kTile == 2) {
       for (; r + 2 <= rows; r += 2) {
@@ -228,12 +231,13 @@ void sum_float_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
                     const PreparedVector* const* x, int64_t stride, double* sums) {
   const double* doubles[kTile];
   for (size_t t = 0; t < kTile; ++t) doubles[t] = reinterpret_cast<const double*>(x[t]->arranged);
-  double lanes[kBlockRows * kTile][kLanes] = {};
+  double lanes[kBlockRows * kTile][kLanes];
   constexpr int64_t kInputs = kStretchInputs / static_cast<int64_t>(5 * kTile);
   const int64_t whole = weights.cols / kLanes * kLanes;
   const std::byte* first = weights.codes + first_row * weights.row_stride_bytes;
   const int64_t row_bytes = weights.row_stride_bytes;
-  for (int64_t begin = 0; begin < whole; begin += kInputs) {
+  int64_t begin = 0;
+  do {  // once without a whole unit, too: the lanes start here
     const int64_t end = begin + kInputs < whole ? begin + kInputs : whole;
     int64_t r = 0;
     for (; r + kFloatRows<kTile> <= rows; r += kFloatRows<kTile>) {
@@ -245,7 +249,8 @@ void sum_float_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
       add_float_rows<Weights, 1, kTile>(first + r * row_bytes, row_bytes, begin, end, doubles,
                                         lanes + r * static_cast<int64_t>(kTile));
     }
-  }
+    begin = end;
+  } while (begin < whole);
   for (size_t t = 0; t < kTile; ++t) {
     for (int64_t r = 0; r < rows; ++r) {
       sums[static_cast<int64_t>(t) * stride + r] = finish_float_row<Weights>(
