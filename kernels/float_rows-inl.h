@@ -103,7 +103,7 @@ void arrange_floats(const float* x, int64_t cols, double* arranged) {
 // memory and writes it back in every step, which takes longer than the arithmetic.
 template <class Weights, size_t kRows, size_t kTile>
 void add_float_rows(const std::byte* row, int64_t stride_bytes, int64_t begin, int64_t end,
-                    const double* const* x, double (*lanes)[kLanes]) {
+                    int64_t ahead, const double* const* x, double (*lanes)[kLanes]) {
   const typename Weights::Weight* w[kRows];
   K3_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
@@ -124,7 +124,8 @@ void add_float_rows(const std::byte* row, int64_t stride_bytes, int64_t begin, i
   }
   for (int64_t c = begin; c < end; c += kLanes) {
     K3_UNROLL
-    for (size_t r = 0; r < kRows; ++r) prefetch_ahead(reinterpret_cast<const uint8_t*>(w[r] + c));
+    for (size_t r = 0; r < kRows; ++r)
+      prefetch_ahead(reinterpret_cast<const uint8_t*>(w[r] + c), ahead);
     K3_UNROLL
     for (size_t v = 0; v < kLaneVectors; v += 2) {
       const size_t at = static_cast<size_t>(c) + v * kDoubles;

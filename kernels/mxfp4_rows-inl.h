@@ -200,11 +200,11 @@ HWY_INLINE void add_mxfp4_pair(const Mxfp4Tables& tables, const uint8_t* codes,
 template <size_t kTile>
 HWY_INLINE void sum_mxfp4_row(const Mxfp4Tables& tables, const uint8_t* codes,
                               const uint8_t* scales, VU8 least_exponent, int64_t begin, int64_t end,
-                              const int16_t* const* x, V64* sums) {
+                              int64_t ahead, const int16_t* const* x, V64* sums) {
   K3_UNROLL
   for (size_t t = 0; t < kTile; ++t) sums[t] = hn::Zero(D64());
   for (; begin + kPairInputs <= end; begin += kPairInputs) {
-    for (size_t line = 0; line < 2 * kBytes; line += 64) prefetch_ahead(codes + line);
+    for (size_t line = 0; line < 2 * kBytes; line += 64) prefetch_ahead(codes + line, ahead);
     add_mxfp4_pair<kTile>(tables, codes, scales, least_exponent, x, begin, sums);
     codes += 2 * kBytes;
     scales += kPairGroups;
@@ -244,7 +244,7 @@ HWY_INLINE void add_sums_of_lanes(V64 first, V64 second, int64_t& first_total,
 // Adds the inputs [begin, end) of `rows` rows to totals[row * kTile + t].
 template <size_t kTile>
 void add_mxfp4_rows(const MatrixView& weights, int64_t row, int64_t rows, int64_t begin,
-                    int64_t end, const int16_t* const* x, int64_t* totals) {
+                    int64_t end, int64_t ahead, const int16_t* const* x, int64_t* totals) {
   const Mxfp4Tables tables = load_mxfp4_tables();
   const VU8 least = hn::Set(DU8(), static_cast<uint8_t>(weights.least_exponent));
   const int64_t code_stride = weights.row_stride_bytes;
@@ -256,12 +256,12 @@ void add_mxfp4_rows(const MatrixView& weights, int64_t row, int64_t rows, int64_
   V64 first[kTile];
   V64 second[kTile];
   for (int64_t r = 0; r < rows; r += 2) {
-    sum_mxfp4_row<kTile>(tables, codes, scales, least, begin, end, x, first);
+    sum_mxfp4_row<kTile>(tables, codes, scales, least, begin, end, ahead, x, first);
     int64_t* second_totals = unused;
     if (r + 1 < rows) {
       second_totals = totals + kTile;
-      sum_mxfp4_row<kTile>(tables, codes + code_stride, scales + scale_stride, least, begin, end, x,
-                           second);
+      sum_mxfp4_row<kTile>(tables, codes + code_stride, scales + scale_stride, least, begin, end,
+                           ahead, x, second);
     } else {
       K3_UNROLL
       for (size_t t = 0; t < kTile; ++t) second[t] = hn::Zero(D64());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/backend.h"
+#include "schema/format.h"
 
 namespace k3 {
 
@@ -38,5 +39,9 @@ struct KernelBenchmark {
 // from memory, going round matrices of 8 x the last-level cache together, and on a piece that fits
 // a core's second-level cache.
 KernelBenchmark run_kernel_benchmark(Backend& backend, const KernelBenchmarkOptions& options);
+
+// Weights per second of products of the backend with one vector, on all of the running arena's
+// threads, from a matrix that stays in the cores' own caches.
+double measure_cache_rate(Backend& backend, Format format);
 
 }  // namespace k3
