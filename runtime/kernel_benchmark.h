@@ -40,8 +40,9 @@ struct KernelBenchmark {
 // a core's second-level cache.
 KernelBenchmark run_kernel_benchmark(Backend& backend, const KernelBenchmarkOptions& options);
 
-// Weights per second of products of the backend with one vector, on all of the running arena's
-// threads, from a matrix that stays in the cores' own caches.
+// Weights per second of products of the backend with one vector, from a matrix that stays in a
+// core's own cache: one thread's, times those of the running arena, so that no disturbance of one
+// of them makes it look slow.
 double measure_cache_rate(Backend& backend, Format format);
 
 }  // namespace k3
