@@ -12,6 +12,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/lane_sum.h"
+#include "kernels/simd_targets.h"
 #include "schema/formats/bf16.h"
 
 #if defined(K3_KERNELS_FLOAT_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -35,8 +36,20 @@ using DF32 = hn::Rebind<float, DF64>;
 constexpr size_t kDoubles = hn::MaxLanes(DF64());
 constexpr size_t kLaneVectors = kLanes / kDoubles;
 
+// The tree of reduce_lanes from a vector of lanes on.
+template <class D>
+HWY_INLINE double add_halves(D d, hn::Vec<D> lanes) {
+  if constexpr (hn::MaxLanes(d) == 1) {
+    return hn::GetLane(lanes);
+  } else {
+    const hn::Half<D> half;
+    return add_halves(half, hn::Add(hn::LowerHalf(half, lanes), hn::UpperHalf(half, lanes)));
+  }
+}
+
 // For each format, a unit is two vectors of doubles: load gives both of a unit of weights, and
-// input_of(i) is the input of a unit that lies on place i of the two.
+// input_of(i) is the input of a unit that lies on place i of the two. add_unit is the tree from a
+// unit's lanes on.
 struct F32Weights {
   using Weight = float;
   static size_t input_of(size_t place) { return place; }
@@ -44,6 +57,9 @@ struct F32Weights {
   static HWY_INLINE void load(const float* w, VF64& first, VF64& second) {
     first = hn::PromoteTo(DF64(), hn::LoadU(DF32(), w));
     second = hn::PromoteTo(DF64(), hn::LoadU(DF32(), w + kDoubles));
+  }
+  static HWY_INLINE double add_unit(VF64 first, VF64 second) {
+    return add_halves(DF64(), hn::Add(first, second));
   }
 };
 
@@ -62,6 +78,9 @@ struct Bf16Weights {
     first = hn::PromoteTo(DF64(), hn::BitCast(DF32(), odd));
     second = hn::PromoteTo(DF64(), hn::BitCast(DF32(), even));
   }
+  static HWY_INLINE double add_unit(VF64 odd, VF64 even) {
+    return add_halves(DF64(), even) + add_halves(DF64(), odd);
+  }
 };
 
 // The whole units of kLanes inputs of x, as doubles; what is left over is read as floats.
@@ -77,32 +96,45 @@ void arrange_floats(const float* x, int64_t cols, double* arranged) {
 }
 
 // Adds the inputs [begin, end) of kRows rows, stride_bytes apart, to their lanes, for kTile
-// arranged vectors. lanes[row * kTile + t] holds kLanes lanes in the order of the registers. Both
-// ends are multiples of kLanes.
+// arranged vectors. lanes[row * kTile + t] holds kLanes lanes in the order of the registers, and
+// starts from zero where `begin` is 0. Both ends are multiples of kLanes.
+//
+// Loops over registers are unrolled by request: left to itself, GCC keeps the array of sums in
+// memory and writes it back in every step, which takes longer than the arithmetic.
 template <class Weights, size_t kRows, size_t kTile>
 void add_float_rows(const std::byte* row, int64_t stride_bytes, int64_t begin, int64_t end,
-                    const double* const* x, double (*lanes)[kLanes]) {
+                    int64_t ahead, const double* const* x, double (*lanes)[kLanes]) {
   const typename Weights::Weight* w[kRows];
+  K3_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
     w[r] = reinterpret_cast<const typename Weights::Weight*>(row + static_cast<int64_t>(r) *
                                                                        stride_bytes);
   }
   VF64 sums[kRows][kTile][kLaneVectors];
+  K3_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
+    K3_UNROLL
     for (size_t t = 0; t < kTile; ++t) {
+      K3_UNROLL
       for (size_t v = 0; v < kLaneVectors; ++v) {
-        sums[r][t][v] = hn::LoadU(DF64(), lanes[r * kTile + t] + v * kDoubles);
+        sums[r][t][v] =
+            begin == 0 ? hn::Zero(DF64()) : hn::LoadU(DF64(), lanes[r * kTile + t] + v * kDoubles);
       }
     }
   }
   for (int64_t c = begin; c < end; c += kLanes) {
-    for (size_t r = 0; r < kRows; ++r) prefetch_ahead(reinterpret_cast<const uint8_t*>(w[r] + c));
+    K3_UNROLL
+    for (size_t r = 0; r < kRows; ++r)
+      prefetch_ahead(reinterpret_cast<const uint8_t*>(w[r] + c), ahead);
+    K3_UNROLL
     for (size_t v = 0; v < kLaneVectors; v += 2) {
       const size_t at = static_cast<size_t>(c) + v * kDoubles;
+      K3_UNROLL
       for (size_t r = 0; r < kRows; ++r) {
         VF64 first;
         VF64 second;
         Weights::load(w[r] + at, first, second);
+        K3_UNROLL
         for (size_t t = 0; t < kTile; ++t) {
           sums[r][t][v] = hn::MulAdd(first, hn::LoadU(DF64(), x[t] + at), sums[r][t][v]);
           sums[r][t][v + 1] =
@@ -111,8 +143,11 @@ void add_float_rows(const std::byte* row, int64_t stride_bytes, int64_t begin, i
       }
     }
   }
+  K3_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
+    K3_UNROLL
     for (size_t t = 0; t < kTile; ++t) {
+      K3_UNROLL
       for (size_t v = 0; v < kLaneVectors; ++v) {
         hn::StoreU(sums[r][t][v], DF64(), lanes[r * kTile + t] + v * kDoubles);
       }
@@ -120,10 +155,22 @@ void add_float_rows(const std::byte* row, int64_t stride_bytes, int64_t begin, i
   }
 }
 
+// The sum of a row that ends with a unit of kLanes.
+template <class Weights>
+HWY_INLINE double add_lanes(const double* lanes) {
+  VF64 sums[kLaneVectors];
+  for (size_t v = 0; v < kLaneVectors; ++v) sums[v] = hn::LoadU(DF64(), lanes + v * kDoubles);
+  for (size_t stride = kLaneVectors / 2; stride >= 2; stride /= 2) {
+    for (size_t v = 0; v < stride; ++v) sums[v] = hn::Add(sums[v], sums[v + stride]);
+  }
+  return Weights::add_unit(sums[0], sums[1]);
+}
+
 // The sum of one row for one vector: its lanes, put in order, and the inputs [whole, cols).
 template <class Weights>
 double finish_float_row(const std::byte* row, int64_t whole, int64_t cols, const float* values,
                         const double* lanes) {
+  if (whole == cols) return add_lanes<Weights>(lanes);
   const auto* w = reinterpret_cast<const typename Weights::Weight*>(row);
   double in_order[kLanes];
   for (size_t unit = 0; unit < static_cast<size_t>(kLanes); unit += 2 * kDoubles) {

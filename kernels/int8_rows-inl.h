@@ -24,7 +24,7 @@ namespace {
 // Adds the blocks [begin, end) of one row to totals, for kTile vectors that are padded with zeros
 // to whole blocks.
 template <size_t kTile>
-void add_int8_row(const MatrixView& weights, int64_t row, int64_t begin, int64_t end,
+void add_int8_row(const MatrixView& weights, int64_t row, int64_t begin, int64_t end, int64_t ahead,
                   const int16_t* const* x, int64_t* totals) {
   const D16 d16;
   const D32 d32;
@@ -40,7 +40,7 @@ void add_int8_row(const MatrixView& weights, int64_t row, int64_t begin, int64_t
   for (int64_t block = begin; block < end; ++block) {
     const auto first = static_cast<size_t>(block * kBlockInputs);
     for (int64_t line = 0; line < kBlockInputs; line += 64) {
-      prefetch_ahead(reinterpret_cast<const uint8_t*>(codes) + first + line);
+      prefetch_ahead(reinterpret_cast<const uint8_t*>(codes) + first + line, ahead);
     }
     V32 block_sums[kTile];  // below 2^30 together
     for (size_t t = 0; t < kTile; ++t) block_sums[t] = hn::Zero(d32);

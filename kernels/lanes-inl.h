@@ -8,6 +8,7 @@
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "kernels/row_products_cpu.h"
 
 #if defined(K3_KERNELS_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef K3_KERNELS_LANES_INL_H_
@@ -55,10 +56,20 @@ constexpr size_t kBytes = hn::MaxLanes(D8());  // of a vector: 16, 32 or 64
 // the processor does look ahead; the first level is full of activations.
 constexpr int64_t kPrefetchBytes = 16384;
 
-HWY_INLINE void prefetch_ahead(const uint8_t* weights) {
+// How far ahead of codes at `from` lies what is to be asked for.
+inline int64_t distance_ahead(const std::byte* from, const ReadAhead& ahead) {
+  if (ahead.end == nullptr || from + kPrefetchBytes < ahead.end) return kPrefetchBytes;
+  if (ahead.next == nullptr) return 0;
+  const auto behind_end = kPrefetchBytes - (ahead.end - from);
+  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(ahead.next) -
+                              reinterpret_cast<uintptr_t>(from)) +
+         behind_end;
+}
+
+HWY_INLINE void prefetch_ahead(const uint8_t* weights, int64_t distance = kPrefetchBytes) {
   // As a number, for it may lie behind the end of an array.
   __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(weights) +
-                                                   static_cast<uintptr_t>(kPrefetchBytes)),
+                                                   static_cast<uintptr_t>(distance)),
                      0, 2);
 }
 

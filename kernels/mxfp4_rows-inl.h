@@ -1,9 +1,11 @@
 // Rows of mxfp4 against activation codes.
 //
-// Nibbles come out of a vector of codes four to a 16-bit word, so activations lie in four planes
-// that match: plane k of a chunk holds the inputs 4 i + k. A chunk is one vector of codes, two
-// chunks are taken together because their sums of groups then fill one vector of 64-bit lanes. A
-// group of 32 inputs is 128 bits of codes; no step before the shift crosses such a boundary.
+// A chunk is one vector of codes; two chunks of a row, a pair, are taken together. Their halves of
+// 64 bits are interleaved before anything else, so that each 64-bit lane holds half of a group of
+// 32 inputs and no step before the shift leaves a lane: what a pair adds up is then one vector, and
+// its eight groups are shifted at once. Nibbles come out of a vector of codes four to a 16-bit
+// word, so activations lie in four planes that match, interleaved alike. Two rows are reduced
+// together.
 //
 // AVX-512 looks nibbles up as words, others as bytes, which become words 256 times too large by
 // staying in the upper half; a group's sum stays below 2^31 even so.
@@ -13,6 +15,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/matmul.h"
+#include "kernels/simd_targets.h"
 
 #if defined(K3_KERNELS_MXFP4_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef K3_KERNELS_MXFP4_ROWS_INL_H_
@@ -31,9 +34,8 @@ namespace {
 
 constexpr int64_t kPlanes = 4;
 constexpr int64_t kChunkInputs = 2 * static_cast<int64_t>(kBytes);
-constexpr int64_t kChunkGroups = kChunkInputs / kMxfp4GroupInputs;
 constexpr int64_t kPairInputs = 2 * kChunkInputs;
-constexpr int64_t kPairGroups = 2 * kChunkGroups;
+constexpr int64_t kPairGroups = kPairInputs / kMxfp4GroupInputs;
 constexpr int kCodeScaleBits = K3_HAS_AVX512 ? 0 : 8;
 
 // Codes that an arranged vector takes.
@@ -41,21 +43,48 @@ inline int64_t arranged_mxfp4_codes(int64_t cols) {
   return align_up(cols, kPairInputs);
 }
 
+// Where multiply_add takes both products of a lane from neighbouring words, halves of 64 bits are
+// what stays together; where from the two halves of 128 bits, quarters are.
+#if HWY_TARGET == HWY_NEON
+using DInterleaved = D32;
+#else
+using DInterleaved = D64;
+#endif
+
+template <class V>
+HWY_INLINE void interleave_chunks(const V& first, const V& second, V& lower, V& upper) {
+  const hn::DFromV<V> d;
+  const DInterleaved whole;
+  const auto a = hn::BitCast(whole, first);
+  const auto b = hn::BitCast(whole, second);
+  lower = hn::BitCast(d, hn::InterleaveLower(whole, a, b));
+  upper = hn::BitCast(d, hn::InterleaveUpper(whole, a, b));
+}
+
+HWY_INLINE void arrange_pair(const int16_t* codes, int16_t* arranged) {
+  const D16 d16;
+  V16 first[kPlanes];
+  V16 second[kPlanes];
+  hn::LoadInterleaved4(d16, codes, first[0], first[1], first[2], first[3]);
+  hn::LoadInterleaved4(d16, codes + kChunkInputs, second[0], second[1], second[2], second[3]);
+  for (size_t k = 0; k < kPlanes; ++k) {
+    V16 lower;
+    V16 upper;
+    interleave_chunks(first[k], second[k], lower, upper);
+    hn::StoreU(lower, d16, arranged + k * (kBytes / 2));
+    hn::StoreU(upper, d16, arranged + kChunkInputs + k * (kBytes / 2));
+  }
+}
+
 inline void arrange_for_mxfp4(const int16_t* codes, int64_t cols, int16_t* arranged) {
-  constexpr int64_t kPlaneInputs = kChunkInputs / kPlanes;
-  const int64_t whole = cols / kChunkInputs * kChunkInputs;
-  for (int64_t begin = 0; begin < whole; begin += kChunkInputs) {
-    for (int64_t k = 0; k < kPlanes; ++k) {
-      for (int64_t i = 0; i < kPlaneInputs; ++i) {
-        arranged[begin + k * kPlaneInputs + i] = codes[begin + kPlanes * i + k];
-      }
-    }
+  int64_t begin = 0;
+  for (; begin + kPairInputs <= cols; begin += kPairInputs) {
+    arrange_pair(codes + begin, arranged + begin);
   }
-  for (int64_t at = whole; at < arranged_mxfp4_codes(cols); ++at) {
-    const int64_t place = at % kChunkInputs;
-    const int64_t input = at - place + place % kPlaneInputs * kPlanes + place / kPlaneInputs;
-    arranged[at] = input < cols ? codes[input] : int16_t{0};
-  }
+  if (begin == cols) return;
+  int16_t rest[kPairInputs] = {};
+  std::memcpy(rest, codes + begin, static_cast<size_t>(cols - begin) * sizeof(int16_t));
+  arrange_pair(rest, arranged + begin);
 }
 
 // Doubled codes as decode_mxfp4_doubled gives them, twice: bit 4 of an index is not looked at.
@@ -67,7 +96,8 @@ alignas(16) constexpr int8_t kDoubledCodes[16] = {K3_DOUBLED_CODES};
 #endif
 #undef K3_DOUBLED_CODES
 
-// From a pair's shifts to the 64-bit lanes of its groups.
+// From a pair's shifts to the 64-bit lanes of its groups: lane 2 j has group j of the first chunk,
+// lane 2 j + 1 of the second.
 struct ShiftPlaces {
   alignas(64) int8_t places[kBytes];
 };
@@ -75,7 +105,7 @@ constexpr ShiftPlaces kShiftPlaces = [] {
   ShiftPlaces made{};
   for (size_t i = 0; i < kBytes; ++i) {
     const size_t lane = i / 8;
-    const size_t group = lane % 2 * static_cast<size_t>(kChunkGroups) + lane / 2;
+    const size_t group = lane % 2 * static_cast<size_t>(kPairGroups) / 2 + lane / 2;
     made.places[i] = i % 8 == 0 ? static_cast<int8_t>(group) : int8_t{-128};  // -128 gives zero
   }
   return made;
@@ -98,11 +128,11 @@ HWY_INLINE Mxfp4Tables load_mxfp4_tables() {
 #endif
 }
 
-// The doubled values of a chunk, times 2^kCodeScaleBits, by plane.
-HWY_INLINE void decode_chunk(const Mxfp4Tables& tables, const uint8_t* packed, V16* planes) {
+// The doubled values of a vector of codes, times 2^kCodeScaleBits, by plane.
+HWY_INLINE void decode_codes(const Mxfp4Tables& tables, VU8 bytes, V16* planes) {
   const D16 d16;
 #if K3_HAS_AVX512
-  const auto words = hn::BitCast(hn::RebindToUnsigned<D16>(), hn::LoadU(DU8(), packed));
+  const auto words = hn::BitCast(hn::RebindToUnsigned<D16>(), bytes);
   const auto look_up = [&tables](auto index) {
     return V16{_mm512_permutexvar_epi16(index.raw, tables.values.raw)};
   };
@@ -112,7 +142,6 @@ HWY_INLINE void decode_chunk(const Mxfp4Tables& tables, const uint8_t* packed, V
   planes[2] = look_up(hn::ShiftRight<8>(words));
   planes[3] = look_up(hn::ShiftRight<12>(words));
 #else
-  const VU8 bytes = hn::LoadU(DU8(), packed);
   const VU8 low = hn::And(bytes, hn::Set(DU8(), 15));
   const VU8 high = hn::ShiftRight<4>(bytes);
   const V16 even = hn::BitCast(d16, hn::TableLookupBytes(tables.values, hn::BitCast(D8(), low)));
@@ -125,24 +154,10 @@ HWY_INLINE void decode_chunk(const Mxfp4Tables& tables, const uint8_t* packed, V
 #endif
 }
 
-HWY_INLINE V32 multiply_chunk(const V16* planes, const int16_t* x) {
-  const D16 d16;
-  V32 sum = hn::Zero(D32());
-  for (size_t k = 0; k < kPlanes; ++k) {
-    sum = multiply_add(planes[k], hn::LoadU(d16, x + k * (kBytes / 2)), sum);
-  }
-  return sum;
-}
-
-// The groups' sums of a pair of chunks, each in a 64-bit lane: lane 2 j has group j of the first
-// chunk, lane 2 j + 1 of the second.
-HWY_INLINE V64 fold_groups(V32 first, V32 second) {
+// The sums of a pair's groups, each in its 64-bit lane.
+HWY_INLINE V64 fold_groups(V32 sum) {
   const D32 d32;
   const D64 d64;
-  const V64 a = hn::BitCast(d64, first);
-  const V64 b = hn::BitCast(d64, second);
-  V32 sum = hn::Add(hn::BitCast(d32, hn::InterleaveLower(d64, a, b)),
-                    hn::BitCast(d32, hn::InterleaveUpper(d64, a, b)));
   if constexpr (kCodeScaleBits != 0) sum = hn::ShiftRight<kCodeScaleBits>(sum);
   sum = hn::Add(sum, hn::BitCast(d32, hn::ShiftRight<32>(hn::BitCast(d64, sum))));
   return hn::MulEven(sum, hn::Set(d32, 1));
@@ -162,34 +177,35 @@ template <size_t kTile>
 HWY_INLINE void add_mxfp4_pair(const Mxfp4Tables& tables, const uint8_t* codes,
                                const uint8_t* scales, VU8 least_exponent, const int16_t* const* x,
                                int64_t offset, V64* totals) {
-  V16 first[kPlanes];
-  V16 second[kPlanes];
-  decode_chunk(tables, codes, first);
-  decode_chunk(tables, codes + kBytes, second);
-  const V64 shift = load_shifts(tables, scales, least_exponent);
+  VU8 lower;
+  VU8 upper;
+  interleave_chunks(hn::LoadU(DU8(), codes), hn::LoadU(DU8(), codes + kBytes), lower, upper);
+  V16 planes[2 * kPlanes];
+  decode_codes(tables, lower, planes);
+  decode_codes(tables, upper, planes + kPlanes);
+  const V64 shifts = load_shifts(tables, scales, least_exponent);
+  K3_UNROLL
   for (size_t t = 0; t < kTile; ++t) {
-    const int16_t* at = x[t] + offset;
-    const V64 sums =
-        fold_groups(multiply_chunk(first, at), multiply_chunk(second, at + kChunkInputs));
-    totals[t] = hn::Add(totals[t], hn::Shl(sums, shift));
+    V32 sum = hn::Zero(D32());
+    K3_UNROLL
+    for (size_t k = 0; k < 2 * kPlanes; ++k) {
+      sum = multiply_add(planes[k], hn::LoadU(D16(), x[t] + offset + k * (kBytes / 2)), sum);
+    }
+    totals[t] = hn::Add(totals[t], hn::Shl(fold_groups(sum), shifts));
   }
 }
 
-// Adds the inputs [begin, end) of one row to totals, for kTile arranged vectors. `begin` is a
-// multiple of kPairInputs.
+// Sums of the inputs [begin, end) of one row in 64-bit lanes, for kTile arranged vectors. `begin`
+// is a multiple of kPairInputs.
 template <size_t kTile>
-void add_mxfp4_row(const MatrixView& weights, int64_t row, int64_t begin, int64_t end,
-                   const int16_t* const* x, int64_t* totals) {
-  const Mxfp4Tables tables = load_mxfp4_tables();
-  const VU8 least = hn::Set(DU8(), static_cast<uint8_t>(weights.least_exponent));
-  const auto* codes =
-      reinterpret_cast<const uint8_t*>(weights.codes + row * weights.row_stride_bytes) + begin / 2;
-  const uint8_t* scales = weights.scales + row * weights.scales_per_row + begin / kMxfp4GroupInputs;
-  V64 sums[kTile];
+HWY_INLINE void sum_mxfp4_row(const Mxfp4Tables& tables, const uint8_t* codes,
+                              const uint8_t* scales, VU8 least_exponent, int64_t begin, int64_t end,
+                              int64_t ahead, const int16_t* const* x, V64* sums) {
+  K3_UNROLL
   for (size_t t = 0; t < kTile; ++t) sums[t] = hn::Zero(D64());
   for (; begin + kPairInputs <= end; begin += kPairInputs) {
-    for (size_t line = 0; line < 2 * kBytes; line += 64) prefetch_ahead(codes + line);
-    add_mxfp4_pair<kTile>(tables, codes, scales, least, x, begin, sums);
+    for (size_t line = 0; line < 2 * kBytes; line += 64) prefetch_ahead(codes + line, ahead);
+    add_mxfp4_pair<kTile>(tables, codes, scales, least_exponent, x, begin, sums);
     codes += 2 * kBytes;
     scales += kPairGroups;
   }
@@ -198,12 +214,66 @@ void add_mxfp4_row(const MatrixView& weights, int64_t row, int64_t begin, int64_
     uint8_t last_scales[kPairGroups] = {};
     std::memcpy(last_codes, codes, static_cast<size_t>((end - begin) / 2));
     std::memcpy(last_scales, scales, static_cast<size_t>((end - begin) / kMxfp4GroupInputs));
-    add_mxfp4_pair<kTile>(tables, last_codes, last_scales, least, x, begin, sums);
+    add_mxfp4_pair<kTile>(tables, last_codes, last_scales, least_exponent, x, begin, sums);
   }
-  hwy::Prefetch(scales + 256);
-  for (size_t t = 0; t < kTile; ++t) {  // unsigned, for a damaged pack's sums may wrap
-    totals[t] = static_cast<int64_t>(static_cast<uint64_t>(totals[t]) +
-                                     static_cast<uint64_t>(sum_of_lanes(sums[t])));
+}
+
+// The sums of the even and of the odd lanes.
+template <class D>
+HWY_INLINE auto add_pairs(D d, hn::Vec<D> lanes) {
+  if constexpr (hn::MaxLanes(d) == 2) {
+    return lanes;
+  } else {
+    const hn::Half<D> half;
+    return add_pairs(half, hn::Add(hn::LowerHalf(half, lanes), hn::UpperHalf(half, lanes)));
+  }
+}
+
+// Adds the sums of the lanes of two rows to their totals.
+HWY_INLINE void add_sums_of_lanes(V64 first, V64 second, int64_t& first_total,
+                                  int64_t& second_total) {
+  const auto both = add_pairs(D64(), hn::Add(hn::InterleaveLower(D64(), first, second),
+                                             hn::InterleaveUpper(D64(), first, second)));
+  // Unsigned, for a damaged pack's sums may wrap.
+  first_total = static_cast<int64_t>(static_cast<uint64_t>(first_total) +
+                                     static_cast<uint64_t>(hn::GetLane(both)));
+  second_total = static_cast<int64_t>(static_cast<uint64_t>(second_total) +
+                                      static_cast<uint64_t>(hn::ExtractLane(both, 1)));
+}
+
+// Adds the inputs [begin, end) of `rows` rows to totals[row * kTile + t].
+template <size_t kTile>
+void add_mxfp4_rows(const MatrixView& weights, int64_t row, int64_t rows, int64_t begin,
+                    int64_t end, int64_t ahead, const int16_t* const* x, int64_t* totals) {
+  const Mxfp4Tables tables = load_mxfp4_tables();
+  const VU8 least = hn::Set(DU8(), static_cast<uint8_t>(weights.least_exponent));
+  const int64_t code_stride = weights.row_stride_bytes;
+  const int64_t scale_stride = weights.scales_per_row;
+  const auto* codes =
+      reinterpret_cast<const uint8_t*>(weights.codes + row * code_stride) + begin / 2;
+  const uint8_t* scales = weights.scales + row * scale_stride + begin / kMxfp4GroupInputs;
+  int64_t unused[kTile] = {};
+  V64 first[kTile];
+  V64 second[kTile];
+  for (int64_t r = 0; r < rows; r += 2) {
+    sum_mxfp4_row<kTile>(tables, codes, scales, least, begin, end, ahead, x, first);
+    int64_t* second_totals = unused;
+    if (r + 1 < rows) {
+      second_totals = totals + kTile;
+      sum_mxfp4_row<kTile>(tables, codes + code_stride, scales + scale_stride, least, begin, end,
+                           ahead, x, second);
+    } else {
+      K3_UNROLL
+      for (size_t t = 0; t < kTile; ++t) second[t] = hn::Zero(D64());
+    }
+    K3_UNROLL
+    for (size_t t = 0; t < kTile; ++t) {
+      add_sums_of_lanes(first[t], second[t], totals[t], second_totals[t]);
+    }
+    codes += 2 * code_stride;
+    scales += 2 * scale_stride;
+    hwy::Prefetch(scales + 256);
+    totals += 2 * kTile;
   }
 }
 

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "hwy/cache_control.h"
 #include "kernels/activation.h"
 #include "kernels/expert_visits.h"
 #include "kernels/parallel.h"
@@ -55,7 +56,9 @@ void for_each_tile(const ExpertVisits& group, const VectorOf& vector_of, const B
   }
 }
 
-void compute_hidden_band(Batch& batch, const ExpertVisits& group, int64_t band) {
+// Then the thread reads `next`.
+void compute_hidden_band(Batch& batch, const ExpertVisits& group, int64_t band,
+                         const std::byte* next) {
   const RoutedExpertsShape& shape = batch.shape;
   const MatrixView w1 = view_expert_part(shape, *group.expert, band, ExpertMatrix::kW1);
   const MatrixView w3 = view_expert_part(shape, *group.expert, band, ExpertMatrix::kW3);
@@ -67,8 +70,8 @@ void compute_hidden_band(Batch& batch, const ExpertVisits& group, int64_t band) 
   for_each_tile(
       group, [&](int64_t slot) -> const PreparedVector& { return batch.latents[slot / batch.k]; },
       [&](std::span<const int64_t> slots, std::span<const PreparedVector* const> z) {
-        row_sums(w1, 0, width, z, gate_sums.data());
-        row_sums(w3, 0, width, z, up_sums.data());
+        row_sums(w1, 0, width, z, gate_sums.data(), read_rows(w1, width, w3.codes));
+        row_sums(w3, 0, width, z, up_sums.data(), read_rows(w3, width, next));
         for (size_t v = 0; v < slots.size(); ++v) {
           const double gate_power = exact_output_power(w1, z[v]->step);
           const double up_power = exact_output_power(w3, z[v]->step);
@@ -108,16 +111,32 @@ void compute_outputs(Batch& batch, int64_t tokens, int64_t begin, int64_t end, f
   std::vector<double> row_sums_of_tile(static_cast<size_t>(kTileVisits * rows));
   const bool wants_norms = !batch.squares.empty();
   std::vector<double> outputs(static_cast<size_t>(wants_norms ? tokens * batch.k * rows : 0));
+  const int64_t bands = shape.place.bands();
+  const auto parts = static_cast<int64_t>(batch.groups.size()) * bands;
+  const auto part_at = [&](int64_t part) {
+    const ExpertVisits& group = batch.groups[static_cast<size_t>(part / bands)];
+    return view_expert_part(shape, *group.expert, part % bands, ExpertMatrix::kW2);
+  };
+  int64_t part = 0;
   for (const ExpertVisits& group : batch.groups) {
-    for (int64_t band = 0; band < shape.place.bands(); ++band) {
-      const MatrixView w2 = view_expert_part(shape, *group.expert, band, ExpertMatrix::kW2);
+    for (int64_t band = 0; band < bands; ++band) {
+      const MatrixView w2 = part_at(part);
+      ++part;
+      const std::byte* next = nullptr;
+      if (part < parts) {
+        const MatrixView then = part_at(part);
+        next = then.codes + begin * then.row_stride_bytes;
+        for (int64_t at = 0; at < rows * then.scales_per_row; at += 64) {
+          hwy::Prefetch(then.scales + begin * then.scales_per_row + at);
+        }
+      }
       for_each_tile(
           group,
           [&](int64_t slot) -> const PreparedVector& {
             return batch.hidden_parts[batch.part_index(slot, band)];
           },
           [&](std::span<const int64_t> slots, std::span<const PreparedVector* const> h) {
-            row_sums(w2, begin, end, h, row_sums_of_tile.data());
+            row_sums(w2, begin, end, h, row_sums_of_tile.data(), read_rows(w2, end, next));
             if (wants_norms) {
               add_unweighted(w2, slots, h, row_sums_of_tile.data(), rows, outputs);
             }
@@ -186,10 +205,20 @@ void routed_experts(const RoutedExpertsShape& shape, std::span<const ExpertWeigh
   const int64_t visits = divide_up(slots, std::max<int64_t>(groups, 1));
   const int64_t band_inner = std::min(place.inner, kBandInner);
   const int64_t rate = reads_codes(place.format) ? 16 : 8;  // multiply-adds of a nanosecond
+  const int64_t threads = team_threads();
+  const int64_t items = groups * place.bands();
   const auto hidden = [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
       const auto group = static_cast<size_t>(item / place.bands());
-      compute_hidden_band(batch, batch.groups[group], item % place.bands());
+      // Where all are equally fast, each thread takes every so many-th range.
+      const int64_t then = item + 1 < end ? item + 1 : begin + threads * (end - begin);
+      const std::byte* next = nullptr;
+      if (then < items) {
+        const ExpertWeights* expert =
+            batch.groups[static_cast<size_t>(then / place.bands())].expert;
+        next = view_expert_part(shape, *expert, then % place.bands(), ExpertMatrix::kW1).codes;
+      }
+      compute_hidden_band(batch, batch.groups[group], item % place.bands(), next);
     }
   };
   const auto outputs = [&](int64_t begin, int64_t end) {
@@ -199,8 +228,7 @@ void routed_experts(const RoutedExpertsShape& shape, std::span<const ExpertWeigh
     }
   };
   parallel_phases(
-      Phase<decltype(hidden)>{groups * place.bands(), 2 * visits * place.latent * band_inner / rate,
-                              hidden},
+      Phase<decltype(hidden)>{items, 2 * visits * place.latent * band_inner / rate, hidden},
       Phase<decltype(outputs)>{blocks, kBlockOutputs * slots * place.inner / rate, outputs});
   if (shape.norms != nullptr) finish_norms(batch, slots, shape.norms);
 }

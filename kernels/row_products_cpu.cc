@@ -63,7 +63,8 @@ void arrange_values(Format /*format*/, const float* /*x*/, int64_t /*cols*/,
                     std::byte* /*arranged*/) {}
 
 void sum_rows(const MatrixView& weights, int64_t row_begin, int64_t row_end,
-              const PreparedVector* const* x, size_t count, double* sums) {
+              const PreparedVector* const* x, size_t count, double* sums,
+              const ReadAhead& /*ahead*/) {
   for (size_t i = 0; i < count; ++i) {
     const ActivationVector vector{.values = x[i]->values, .codes = x[i]->codes, .step = x[i]->step};
     for (int64_t r = row_begin; r < row_end; ++r) *sums++ = exact_row_sum(weights, r, vector);
@@ -164,15 +165,14 @@ constexpr int64_t kStretchInputs = 10240;  // a common multiple of every format'
 static_assert(kStretchInputs % (4 * kPairInputs) == 0 &&
               kStretchInputs / 4 % (2 * kBlockInputs) == 0);
 
-// Adds the inputs [begin, end) of kRows rows to totals[row * kTile + t].
+// Adds the inputs [begin, end) of kRows rows in blocks of 160 to totals[row * kTile + t].
 template <size_t kRows, size_t kTile>
-void add_rows(const MatrixView& weights, int64_t row, int64_t begin, int64_t end,
+void add_rows(const MatrixView& weights, int64_t row, int64_t begin, int64_t end, int64_t ahead,
               const PreparedVector* const* x, int64_t* totals) {
   const int16_t* codes[kTile];
   const int8_t* bytes[kTile];
   for (size_t t = 0; t < kTile; ++t) {
-    const bool is_plain = weights.format == Format::kInt8;
-    codes[t] = is_plain ? x[t]->codes : reinterpret_cast<const int16_t*>(x[t]->arranged);
+    codes[t] = x[t]->codes;
     bytes[t] = reinterpret_cast<const int8_t*>(x[t]->arranged);
   }
   const int64_t first_block = begin / kBlockInputs;
@@ -188,31 +188,35 @@ void add_rows(const MatrixView& weights, int64_t row, int64_t begin, int64_t end
     return;
   }
   for (size_t r = 0; r < kRows; ++r) {
-    const int64_t at = row + static_cast<int64_t>(r);
-    if (weights.format == Format::kMxfp4) {
-      add_mxfp4_row<kTile>(weights, at, begin, end, codes, totals + r * kTile);
-    } else {
-      add_int8_row<kTile>(weights, at, first_block, end_block, codes, totals + r * kTile);
-    }
+    add_int8_row<kTile>(weights, row + static_cast<int64_t>(r), first_block, end_block, ahead,
+                        codes, totals + r * kTile);
   }
 }
 
 // At most kBlockRows integer rows against kTile vectors: sums[t * stride + row].
 template <size_t kTile>
 void sum_integer_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
-                      const PreparedVector* const* x, int64_t stride, double* sums) {
+                      const PreparedVector* const* x, int64_t stride, int64_t ahead, double* sums) {
   int64_t totals[kBlockRows][kTile] = {};
   constexpr int64_t kInputs = kStretchInputs / static_cast<int64_t>(kTile);
   for (int64_t begin = 0; begin < weights.cols; begin += kInputs) {
     const int64_t end = begin + kInputs < weights.cols ? begin + kInputs : weights.cols;
+    if (weights.format == Format::kMxfp4) {
+      const int16_t* codes[kTile];
+      for (size_t t = 0; t < kTile; ++t) {
+        codes[t] = reinterpret_cast<const int16_t*>(x[t]->arranged);
+      }
+      add_mxfp4_rows<kTile>(weights, first_row, rows, begin, end, ahead, codes, totals[0]);
+      continue;
+    }
     int64_t r = 0;
     if constexpr (kTile == 2) {
       for (; r + 2 <= rows; r += 2) {
-        add_rows<2, kTile>(weights, first_row + r, begin, end, x, totals[r]);
+        add_rows<2, kTile>(weights, first_row + r, begin, end, ahead, x, totals[r]);
       }
     }
     for (; r < rows; ++r) {
-      add_rows<1, kTile>(weights, first_row + r, begin, end, x, totals[r]);
+      add_rows<1, kTile>(weights, first_row + r, begin, end, ahead, x, totals[r]);
     }
   }
   for (size_t t = 0; t < kTile; ++t) {
@@ -225,27 +229,29 @@ void sum_integer_rows(const MatrixView& weights, int64_t first_row, int64_t rows
 // At most kBlockRows float rows, alike.
 template <class Weights, size_t kTile>
 void sum_float_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
-                    const PreparedVector* const* x, int64_t stride, double* sums) {
+                    const PreparedVector* const* x, int64_t stride, int64_t ahead, double* sums) {
   const double* doubles[kTile];
   for (size_t t = 0; t < kTile; ++t) doubles[t] = reinterpret_cast<const double*>(x[t]->arranged);
-  double lanes[kBlockRows * kTile][kLanes] = {};
+  double lanes[kBlockRows * kTile][kLanes];
   constexpr int64_t kInputs = kStretchInputs / static_cast<int64_t>(5 * kTile);
   const int64_t whole = weights.cols / kLanes * kLanes;
   const std::byte* first = weights.codes + first_row * weights.row_stride_bytes;
   const int64_t row_bytes = weights.row_stride_bytes;
-  for (int64_t begin = 0; begin < whole; begin += kInputs) {
+  int64_t begin = 0;
+  do {  // once without a whole unit, too: the lanes start here
     const int64_t end = begin + kInputs < whole ? begin + kInputs : whole;
     int64_t r = 0;
     for (; r + kFloatRows<kTile> <= rows; r += kFloatRows<kTile>) {
       add_float_rows<Weights, kFloatRows<kTile>, kTile>(first + r * row_bytes, row_bytes, begin,
-                                                        end, doubles,
+                                                        end, ahead, doubles,
                                                         lanes + r * static_cast<int64_t>(kTile));
     }
     for (; r < rows; ++r) {
-      add_float_rows<Weights, 1, kTile>(first + r * row_bytes, row_bytes, begin, end, doubles,
-                                        lanes + r * static_cast<int64_t>(kTile));
+      add_float_rows<Weights, 1, kTile>(first + r * row_bytes, row_bytes, begin, end, ahead,
+                                        doubles, lanes + r * static_cast<int64_t>(kTile));
     }
-  }
+    begin = end;
+  } while (begin < whole);
   for (size_t t = 0; t < kTile; ++t) {
     for (int64_t r = 0; r < rows; ++r) {
       sums[static_cast<int64_t>(t) * stride + r] = finish_float_row<Weights>(
@@ -257,17 +263,19 @@ void sum_float_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
 
 template <size_t kTile>
 void sum_tile(const MatrixView& weights, int64_t row_begin, int64_t row_end,
-              const PreparedVector* const* x, double* sums) {
+              const PreparedVector* const* x, double* sums, const ReadAhead& ahead) {
   const int64_t stride = row_end - row_begin;
   for (int64_t begin = row_begin; begin < row_end; begin += kBlockRows) {
     const int64_t rows = row_end - begin < kBlockRows ? row_end - begin : kBlockRows;
     double* to = sums + (begin - row_begin);
+    const int64_t distance =
+        distance_ahead(weights.codes + begin * weights.row_stride_bytes, ahead);
     if (reads_codes(weights.format)) {
-      sum_integer_rows<kTile>(weights, begin, rows, x, stride, to);
+      sum_integer_rows<kTile>(weights, begin, rows, x, stride, distance, to);
     } else if (weights.format == Format::kBf16) {
-      sum_float_rows<Bf16Weights, kTile>(weights, begin, rows, x, stride, to);
+      sum_float_rows<Bf16Weights, kTile>(weights, begin, rows, x, stride, distance, to);
     } else {
-      sum_float_rows<F32Weights, kTile>(weights, begin, rows, x, stride, to);
+      sum_float_rows<F32Weights, kTile>(weights, begin, rows, x, stride, distance, to);
     }
   }
 }
@@ -293,7 +301,7 @@ void sum_many(const MatrixView& weights, int64_t row_begin, int64_t row_end,
 }
 
 void sum_rows(const MatrixView& weights, int64_t row_begin, int64_t row_end,
-              const PreparedVector* const* x, size_t count, double* sums) {
+              const PreparedVector* const* x, size_t count, double* sums, const ReadAhead& ahead) {
   const int64_t rows = row_end - row_begin;
   const bool is_ternary = weights.format == Format::kTernary || weights.format == Format::kTernary2;
   if (is_ternary && count > 0 && x[0]->arranged == nullptr) {
@@ -307,10 +315,10 @@ void sum_rows(const MatrixView& weights, int64_t row_begin, int64_t row_end,
   size_t i = 0;
   const auto at = [&] { return sums + static_cast<int64_t>(i) * rows; };
   for (; reads_codes(weights.format) && i + 4 <= count; i += 4) {
-    sum_tile<4>(weights, row_begin, row_end, x + i, at());
+    sum_tile<4>(weights, row_begin, row_end, x + i, at(), ahead);
   }
-  for (; i + 2 <= count; i += 2) sum_tile<2>(weights, row_begin, row_end, x + i, at());
-  for (; i < count; ++i) sum_tile<1>(weights, row_begin, row_end, x + i, at());
+  for (; i + 2 <= count; i += 2) sum_tile<2>(weights, row_begin, row_end, x + i, at(), ahead);
+  for (; i < count; ++i) sum_tile<1>(weights, row_begin, row_end, x + i, at(), ahead);
 }
 
 #endif  // HWY_TARGET == HWY_SCALAR
@@ -380,8 +388,8 @@ void ActivationBatch::set(int64_t i, const float* x, int64_t cols) {
 }
 
 void row_sums(const MatrixView& weights, int64_t row_begin, int64_t row_end,
-              std::span<const PreparedVector* const> x, double* sums) {
-  HWY_DYNAMIC_DISPATCH(sum_rows)(weights, row_begin, row_end, x.data(), x.size(), sums);
+              std::span<const PreparedVector* const> x, double* sums, const ReadAhead& ahead) {
+  HWY_DYNAMIC_DISPATCH(sum_rows)(weights, row_begin, row_end, x.data(), x.size(), sums, ahead);
 }
 
 void add_terms(const double* row_sums, int64_t n, float weight, double power, int64_t* sums,

@@ -48,11 +48,23 @@ class ActivationBatch {
   int64_t stride_bytes_ = 0;  // a vector
 };
 
+// What a thread reads: codes up to `end`, in order, and then the ones at `next`, or nothing that is
+// known. Without an end they go on for ever.
+struct ReadAhead {
+  const std::byte* end = nullptr;
+  const std::byte* next = nullptr;
+};
+
+// The codes of rows [row_begin, row_end), and then of the rows that begin with `next`.
+inline ReadAhead read_rows(const MatrixView& weights, int64_t row_end, const std::byte* next) {
+  return {weights.codes + row_end * weights.row_stride_bytes, next};
+}
+
 // sums[i * (row_end - row_begin) + r - row_begin] = exact_row_sum(weights, r, *x[i]) for the rows
 // r in [row_begin, row_end). The vectors come from an ActivationBatch that was set with
-// weights.cols values.
+// weights.cols values. `ahead` says what to fetch in time; it changes no result.
 void row_sums(const MatrixView& weights, int64_t row_begin, int64_t row_end,
-              std::span<const PreparedVector* const> x, double* sums);
+              std::span<const PreparedVector* const> x, double* sums, const ReadAhead& ahead = {});
 
 // exact_add_term(row_sums[i] * weight * power, sums[i], in_range[i]) for i in [0, n).
 void add_terms(const double* row_sums, int64_t n, float weight, double power, int64_t* sums,

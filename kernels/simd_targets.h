@@ -25,3 +25,10 @@
 #else
 #define K3_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
 #endif
+
+// Before a loop over the elements of an array that is to lie in registers.
+#ifdef __clang__
+#define K3_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define K3_UNROLL _Pragma("GCC unroll 16")
+#endif

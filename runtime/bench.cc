@@ -18,18 +18,32 @@ struct Row {
   double share_of_time = 0;
   double bytes_per_second = 0;
   double share_of_read = 0;
+  double share_of_bound = 0;  // the least seconds of its time; 0 where there is no bound
 };
 
 // Slowest first.
-std::vector<Row> rows_of(const OperationCosts& costs, double seconds, double read_bandwidth) {
+std::vector<Row> rows_of(const OperationCosts& costs, double seconds, const BenchmarkResult& result,
+                         bool is_decode) {
   std::vector<Row> rows;
+  const bool has_bound = is_decode && !result.cache_rates.empty();
   for (const auto& [operation, cost] : costs) {
     const double rate = cost.seconds > 0 ? static_cast<double>(cost.bytes) / cost.seconds : 0;
-    rows.push_back({operation, cost, cost.seconds / seconds, rate, rate / read_bandwidth});
+    const double bound =
+        has_bound && cost.seconds > 0 ? least_seconds(result, cost) / cost.seconds : 0;
+    rows.push_back(
+        {operation, cost, cost.seconds / seconds, rate, rate / result.read_bandwidth, bound});
   }
   std::sort(rows.begin(), rows.end(),
             [](const Row& a, const Row& b) { return a.cost.seconds > b.cost.seconds; });
   return rows;
+}
+
+// Tokens per second of decoding where each operation takes its least seconds; 0 if unknown.
+double decode_bound(const BenchmarkResult& result, int64_t tokens) {
+  if (result.cache_rates.empty()) return 0;
+  double seconds = 0;
+  for (const auto& [operation, cost] : result.decode_costs) seconds += least_seconds(result, cost);
+  return static_cast<double>(tokens) / seconds;
 }
 
 void print_phase(const char* phase, const Rate& rate, const std::vector<Row>& rows,
@@ -38,14 +52,18 @@ void print_phase(const char* phase, const Rate& rate, const std::vector<Row>& ro
   std::snprintf(line, sizeof line, "\n%s: %.1f tokens/s (%.1f to %.1f)\n", phase, rate.median,
                 rate.least, rate.most);
   out << line;
-  std::snprintf(line, sizeof line, "  %-22s %9s %10s %7s %12s %9s %9s\n", "operation", "calls",
-                "seconds", "time", "bytes", "GB/s", "of read");
+  std::snprintf(line, sizeof line, "  %-22s %9s %10s %7s %12s %9s %9s %9s\n", "operation", "calls",
+                "seconds", "time", "bytes", "GB/s", "of read", "of bound");
   out << line;
   for (const Row& row : rows) {
-    std::snprintf(line, sizeof line, "  %-22s %9lld %10.4f %6.1f%% %12lld %9.2f %8.1f%%\n",
+    char bound[16] = "";
+    if (row.share_of_bound > 0) {
+      std::snprintf(bound, sizeof bound, "%8.1f%%", 100 * row.share_of_bound);
+    }
+    std::snprintf(line, sizeof line, "  %-22s %9lld %10.4f %6.1f%% %12lld %9.2f %8.1f%% %9s\n",
                   row.operation.c_str(), static_cast<long long>(row.cost.calls), row.cost.seconds,
                   100 * row.share_of_time, static_cast<long long>(row.cost.bytes),
-                  row.bytes_per_second / 1e9, 100 * row.share_of_read);
+                  row.bytes_per_second / 1e9, 100 * row.share_of_read, bound);
     out << line;
   }
 }
@@ -68,6 +86,7 @@ void write_phase(JsonWriter& json, const char* phase, const Rate& rate,
     json.member("bytes", row.cost.bytes);
     json.member("gb_per_s", row.bytes_per_second / 1e9);
     json.member("share_of_read", row.share_of_read);
+    if (row.share_of_bound > 0) json.member("share_of_bound", row.share_of_bound);
     json.end_object();
   }
   json.end_array();
@@ -85,8 +104,9 @@ void bench(const BenchOptions& options, std::ostream& out) {
   const BenchmarkResult result = run_benchmark(model.weights(), model.experts(), model.backend(),
                                                options.load, options.benchmark);
   const int64_t decoded = options.benchmark.rounds * options.benchmark.new_tokens;
-  const auto prefill = rows_of(result.prefill_costs, result.prefill_seconds, result.read_bandwidth);
-  const auto decode = rows_of(result.decode_costs, result.decode_seconds, result.read_bandwidth);
+  const auto prefill = rows_of(result.prefill_costs, result.prefill_seconds, result, false);
+  const auto decode = rows_of(result.decode_costs, result.decode_seconds, result, true);
+  const double bound = decode_bound(result, decoded);
   const int64_t threads = team_threads();
   const bool reads_experts = !model.experts().all_resident() && !model.backend().holds_experts();
   if (options.json) {
@@ -95,6 +115,7 @@ void bench(const BenchOptions& options, std::ostream& out) {
     json.member("backend", model.backend().name());
     json.member("threads", threads);
     json.member("read_gb_per_s", result.read_bandwidth / 1e9);
+    if (bound > 0) json.member("decode_bound_tokens_per_second", bound);
     write_phase(json, "prefill", result.prefill, prefill);
     write_phase(json, "decode", result.decode, decode);
     if (reads_experts) write_reading(json, model.experts(), result, decoded);
@@ -109,6 +130,17 @@ void bench(const BenchOptions& options, std::ostream& out) {
   out << line;
   print_phase("prefill", result.prefill, prefill, out);
   print_phase("decode", result.decode, decode, out);
+  if (bound > 0) {
+    std::snprintf(line, sizeof line, "  %.1f %% of the bound, %.1f tokens/s; from cache:",
+                  100 * result.decode.median / bound, bound);
+    out << line;
+    for (const auto& [format, rate] : result.cache_rates) {
+      std::snprintf(line, sizeof line, " %s %.1f Gweights/s",
+                    std::string(format_name(format)).c_str(), rate / 1e9);
+      out << line;
+    }
+    out << '\n';
+  }
   if (reads_experts) print_reading(out, model.experts(), result, decoded);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/expert_read_bandwidth.h"
+#include "runtime/kernel_benchmark.h"
 #include "runtime/memory_bandwidth.h"
 #include "runtime/sampler.h"
 
@@ -31,6 +32,8 @@ void add_costs(OperationCosts& total, const OperationCosts& part) {
     total[operation].calls += cost.calls;
     total[operation].seconds += cost.seconds;
     total[operation].bytes += cost.bytes;
+    total[operation].weights += cost.weights;
+    total[operation].format = cost.format;
   }
 }
 
@@ -43,6 +46,13 @@ int usual_reads_in_flight(const ExpertCache& experts) {
 }
 
 }  // namespace
+
+double least_seconds(const BenchmarkResult& result, const OperationCost& cost) {
+  const double reading = static_cast<double>(cost.bytes) / result.read_bandwidth;
+  const auto rate = result.cache_rates.find(cost.format);
+  if (cost.weights == 0 || rate == result.cache_rates.end()) return reading;
+  return std::max(reading, static_cast<double>(cost.weights) / rate->second);
+}
 
 BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Backend& backend,
                               const LoadOptions& load, const BenchmarkOptions& options) {
@@ -116,6 +126,11 @@ BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Back
   result.expert_read_bandwidth = rate_of(expert_read_rates);
   result.read_bandwidth = backend.read_bandwidth().value_or(0);
   if (result.read_bandwidth == 0) result.read_bandwidth = measure_read_bandwidth();
+  for (const auto& [operation, cost] : result.decode_costs) {
+    if (cost.weights == 0 || !backend.works_on_host()) continue;
+    if (result.cache_rates.contains(cost.format)) continue;
+    result.cache_rates[cost.format] = measure_cache_rate(backend, cost.format);
+  }
   return result;
 }
 

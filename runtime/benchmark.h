@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,12 @@ struct Rate {
 };
 
 struct BenchmarkResult {
-  double read_bandwidth = 0;     // bytes per second, measured in this run
-  Rate prefill;                  // tokens
-  Rate decode;                   // tokens
+  double read_bandwidth = 0;  // bytes per second, measured in this run
+  Rate prefill;               // tokens
+  Rate decode;                // tokens
+  // Weights per second of products with one vector whose weights lie in the cores' own caches,
+  // measured in this run: for the formats that decoding read, where the backend works on the host.
+  std::map<Format, double> cache_rates;
   OperationCosts prefill_costs;  // of all rounds
   OperationCosts decode_costs;
   double prefill_seconds = 0;  // of all rounds, what the costs' shares refer to
@@ -37,6 +41,10 @@ struct BenchmarkResult {
   // started on average: measured after each round where not all experts are in memory, else 0.
   Rate expert_read_bandwidth;
 };
+
+// The least seconds that an operation of decoding can take: its bytes at memory's speed, or its
+// weights at the kernel's own speed from the cache where that takes longer.
+double least_seconds(const BenchmarkResult& result, const OperationCost& cost);
 
 // Runs rounds of prefill and decode, one token after the other, on ids drawn from a fixed sequence,
 // others in each round, after one round of warming up.

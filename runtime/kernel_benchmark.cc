@@ -412,6 +412,20 @@ class Bench {
 
 }  // namespace
 
+double measure_cache_rate(Backend& backend, Format format) {
+  // Long enough that the ends of rows do not count, short enough that the activations do not.
+  constexpr int64_t kCols = 2048;
+  const int64_t rows = std::max<int64_t>(1, kCacheBytes * 64 / matrix_bytes(format, 64, kCols));
+  AlignedBytes memory = random_weights(align_up(matrix_bytes(format, rows, kCols), 64), format);
+  const MatrixView view = view_random(format, rows, kCols, memory.data());
+  const std::vector<float> x = random_values(kCols);
+  std::vector<float> y(static_cast<size_t>(rows));
+  tbb::task_arena alone(1);
+  const double seconds = alone.execute(
+      [&] { return best_seconds([&] { backend.matmul(view, x.data(), 1, y.data()); }); });
+  return static_cast<double>(team_threads() * rows * kCols) / seconds;
+}
+
 KernelBenchmark run_kernel_benchmark(Backend& backend, const KernelBenchmarkOptions& options) {
   return Bench(backend, options).run();
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/backend.h"
+#include "schema/format.h"
 
 namespace k3 {
 
@@ -38,5 +39,10 @@ struct KernelBenchmark {
 // from memory, going round matrices of 8 x the last-level cache together, and on a piece that fits
 // a core's second-level cache.
 KernelBenchmark run_kernel_benchmark(Backend& backend, const KernelBenchmarkOptions& options);
+
+// Weights per second of products of the backend with one vector, from a matrix that stays in a
+// core's own cache: one thread's, times those of the running arena, so that no disturbance of one
+// of them makes it look slow.
+double measure_cache_rate(Backend& backend, Format format);
 
 }  // namespace k3

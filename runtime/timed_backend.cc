@@ -18,6 +18,10 @@ int64_t matrix_bytes(const MatrixView& matrix) {
                         (matrix.row_scales != nullptr ? kFloatBytes : 0));
 }
 
+int64_t expert_weights(const ExpertBands& place) {
+  return 3 * place.latent * place.inner;
+}
+
 std::string with_format(const std::string& operation, Format format) {
   return operation + " " + std::string(format_name(format));
 }
@@ -35,6 +39,15 @@ void TimedBackend::timed(const std::string& operation, int64_t bytes, const Call
   cost.bytes += bytes;
 }
 
+template <class Call>
+void TimedBackend::timed_product(const std::string& operation, Format format, int64_t bytes,
+                                 int64_t weights, const Call& call) {
+  const std::string name = with_format(operation, format);
+  timed(name, bytes, call);
+  costs_[name].weights += weights;
+  costs_[name].format = format;
+}
+
 // Never a repeated one: its operations would not come by here.
 std::optional<NotFinite> TimedBackend::run_pass(const Pass& pass,
                                                 const std::function<void()>& operations) {
@@ -48,8 +61,9 @@ void TimedBackend::run_bank(const PackBank& bank, const RoutedExpertsShape& shap
                             int64_t tokens, float* u) {
   // Which experts they were only the device knows: as many as there can be, for a single token.
   const int64_t experts = std::min(tokens * k, std::ssize(bank.experts));
-  timed(with_format("routed experts", shape.place.format), experts * shape.place.extent_bytes(),
-        [&] { inner_.run_bank(bank, shape, slots, weights, k, z, tokens, u); });
+  timed_product("routed experts", shape.place.format, experts * shape.place.extent_bytes(),
+                experts * expert_weights(shape.place),
+                [&] { inner_.run_bank(bank, shape, slots, weights, k, z, tokens, u); });
 }
 
 void TimedBackend::embed(const MatrixView& table, std::span<const int32_t> ids, float* y) {
@@ -59,8 +73,8 @@ void TimedBackend::embed(const MatrixView& table, std::span<const int32_t> ids, 
 }
 
 void TimedBackend::matmul(const MatrixView& weights, const float* x, int64_t tokens, float* y) {
-  timed(with_format("matmul", weights.format), matrix_bytes(weights),
-        [&] { inner_.matmul(weights, x, tokens, y); });
+  timed_product("matmul", weights.format, matrix_bytes(weights), weights.rows * weights.cols,
+                [&] { inner_.matmul(weights, x, tokens, y); });
 }
 
 void TimedBackend::add(const float* a, const float* b, int64_t n, float* y) {
@@ -138,8 +152,9 @@ void TimedBackend::routed_experts(const RoutedExpertsShape& shape,
   std::set<const ExpertWeights*> distinct(experts.begin(), experts.end());
   distinct.erase(nullptr);
   const auto count = static_cast<int64_t>(distinct.size());
-  timed(with_format("routed experts", shape.place.format), count * shape.place.extent_bytes(),
-        [&] { inner_.routed_experts(shape, experts, weights, k, z, tokens, u); });
+  timed_product("routed experts", shape.place.format, count * shape.place.extent_bytes(),
+                count * expert_weights(shape.place),
+                [&] { inner_.routed_experts(shape, experts, weights, k, z, tokens, u); });
 }
 
 }  // namespace k3

@@ -13,8 +13,10 @@ namespace k3 {
 struct OperationCost {
   int64_t calls = 0;
   double seconds = 0;
-  int64_t bytes = 0;  // weights, states and caches that the operation cannot avoid reading;
-                      // activations are not counted
+  int64_t bytes = 0;    // weights, states and caches that the operation cannot avoid reading;
+                        // activations are not counted
+  int64_t weights = 0;  // of a product with a matrix or of experts, else 0
+  Format format = Format::kF32;  // the weights'
 };
 
 // One cost per operation and format, e.g. "matmul bf16".
@@ -89,6 +91,9 @@ class TimedBackend final : public Backend {
  private:
   template <class Call>
   void timed(const std::string& operation, int64_t bytes, const Call& call);
+  template <class Call>
+  void timed_product(const std::string& operation, Format format, int64_t bytes, int64_t weights,
+                     const Call& call);
 
   Backend& inner_;
   OperationCosts costs_;
