@@ -12,9 +12,9 @@
 
 #include "compiler/trunk_extent.h"
 #include "passes/planned_extent.h"
-#include "passes/ternary_extent.h"
 #include "passes/ternary_round.h"
 #include "passes/weight_rows.h"
+#include "schema/block_codes.h"
 #include "schema/error.h"
 #include "schema/formats/int8.h"
 #include "schema/formats/ternary.h"
@@ -187,7 +187,9 @@ EncodedHashes encode_trunk_tensor(const Model& model, const TrunkTensor& tensor,
   return {hashes.extent, source_hash.digest(), hashes.untuned};
 }
 
-int64_t trunk_buffer_bytes(const TrunkTensor& tensor) {
+namespace {
+
+int64_t untuned_buffer_bytes(const TrunkTensor& tensor) {
   if (tensor.solution) return 2 * planned_bytes(tensor);  // the record and what is taken from it
   const bool in_blocks = lies_in_blocks160(tensor.format);
   if (!in_blocks && !tensor.folding.changes_values()) {
@@ -203,6 +205,15 @@ int64_t trunk_buffer_bytes(const TrunkTensor& tensor) {
   const int64_t tail = place.extent_bytes() - place.plane_bytes();
   const int64_t codes = 2 * place.blocks_per_row() * kBlockInputs;
   return source + floats + rows * place.row_stride_bytes() + tail + codes;
+}
+
+}  // namespace
+
+int64_t trunk_buffer_bytes(const TrunkTensor& tensor) {
+  if (!tensor.tuned) return untuned_buffer_bytes(tensor);
+  const int64_t elements = tensor.shape.elements().value_or(0);
+  const int64_t codes = tensor.tuned_codes ? elements : 0;
+  return untuned_buffer_bytes(tensor) + planned_bytes(tensor) + codes;
 }
 
 }  // namespace k3

@@ -1,6 +1,7 @@
 // Block scales are the end of a matrix' extent and nothing else is there, so tuning replaces that
-// end: codes pass through as they come, whether a solver or rounding made them. What would have
-// been written is hashed all the same, because that hash says whether the tuning belongs here.
+// end: codes pass through as they come, whether a solver or rounding made them, unless they were
+// trained too. What would have been written is hashed all the same, because that hash says whether
+// the tuning belongs here.
 #include "compiler/trunk_extent.h"
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "schema/block_codes.h"
 #include "schema/error.h"
 #include "schema/formats/block_scales.h"
 #include "schema/little_endian.h"
@@ -27,7 +29,7 @@ TrunkExtentStream::TrunkExtentStream(const TrunkTensor& tensor, const TuningRead
   K3_CHECK(!tensor.tuned || tuning != nullptr);
   if (!tensor.tuned) {
     kept_bytes_ = std::numeric_limits<int64_t>::max();
-  } else if (lies_in_blocks160(tensor.format)) {
+  } else if (lies_in_blocks160(tensor.format) && !tensor.tuned_codes) {
     kept_bytes_ = place_of(tensor).multipliers_offset();
   }
 }
@@ -44,8 +46,18 @@ TrunkExtentStream::Hashes TrunkExtentStream::finish() {
     const uint64_t hash = stream_.finish();
     return {hash, hash};
   }
+  if (tensor_.tuned_codes) write_codes();
   lies_in_blocks160(tensor_.format) ? write_scales() : write_gain();
   return {stream_.finish(), untuned_.digest()};
+}
+
+void TrunkExtentStream::write_codes() {
+  const Blocks160 place = place_of(tensor_);
+  std::vector<int8_t> codes(static_cast<size_t>(place.rows * place.cols));
+  tuning_->read_codes(*tensor_.tuned_codes, largest_code(place.format), codes);
+  std::vector<std::byte> planes(static_cast<size_t>(place.multipliers_offset()));
+  pack_codes(place, codes, planes);
+  stream_.write(planes);
 }
 
 void TrunkExtentStream::write_scales() {

@@ -28,6 +28,7 @@ class TrunkExtentStream {
   Hashes finish();
 
  private:
+  void write_codes();
   void write_scales();
   void write_gain();
 

@@ -15,6 +15,7 @@ namespace {
 void put_back(TrunkTensor& tensor) {
   if (!tensor.tuned) return;
   tensor.tuned.reset();
+  tensor.tuned_codes.reset();
   if (!lies_in_blocks160(tensor.format)) {
     tensor.format = tensor.dtype == Dtype::kF32 ? Format::kF32 : Format::kBf16;
   }

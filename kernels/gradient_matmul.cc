@@ -1,5 +1,6 @@
-// gx = gy W is a product with the decoded weights, dW = gy^T x one with the activations. dW is
-// never held whole: each range of rows is contracted with its codes as soon as it is there.
+// gx = gy W is a product with the decoded weights, dW = gy^T x one with the activations. Where only
+// scales are wanted dW is never held whole: each range of rows is contracted with its codes as soon
+// as it is there.
 #include <algorithm>
 #include <vector>
 
@@ -67,6 +68,12 @@ void matmul(const MatrixView& weights, const float* x, const float* gy, int64_t 
   K3_CHECK(g_scales == nullptr || lies_in_blocks160(weights.format));
   if (gx != nullptr) add_input_gradient(weights, gy, tokens, gx);
   if (g_scales != nullptr) add_scale_gradient(weights, x, gy, tokens, g_scales);
+}
+
+void matmul_weights(const float* x, const float* gy, int64_t tokens, int64_t rows, int64_t cols,
+                    float* g_weights) {
+  const FloatMatrix outputs{gy, rows};
+  add_float_product(rows, cols, tokens, outputs.transposed(), {x, cols}, g_weights, cols);
 }
 
 }  // namespace k3::gradient

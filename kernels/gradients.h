@@ -28,6 +28,10 @@ namespace k3::gradient {
 void matmul(const MatrixView& weights, const float* x, const float* gy, int64_t tokens, float* gx,
             float* g_scales);
 
+// Of the same product with respect to each weight: g_weights [rows, cols].
+void matmul_weights(const float* x, const float* gy, int64_t tokens, int64_t rows, int64_t cols,
+                    float* g_weights);
+
 // y = rms_norm(x; weight): g_weight [width].
 void rms_norm(const float* x, const float* weight, const float* gy, int64_t tokens, int64_t width,
               double epsilon, float* gx, float* g_weight);

@@ -1,7 +1,8 @@
 // tuning: block scales and norm gains from a .k3tune file, in the place of those that rounding, the
-// solver or the checkpoint have. Codes stay, so the file is worth nothing for other codes than
-// those it was tuned with: which those are its payload hash says, and encode compares it with what
-// this compile would have made without the file (compiler/untuned_payload.h).
+// solver or the checkpoint have, and codes that were trained with them. Where codes stay, the file
+// is worth nothing for others than those it was tuned with: which those are its payload hash says,
+// and encode compares it with what this compile would have made without the file
+// (compiler/untuned_payload.h).
 #include <string>
 
 #include "passes/pass.h"
@@ -14,7 +15,9 @@ namespace {
 
 constexpr std::string_view kGainEnding = "norm.weight";
 
+// The tensor of the model that tensor `i` of the file is for.
 TrunkTensor* find(Model& model, std::string_view name) {
+  if (name.ends_with(kTunedCodesEnding)) name.remove_suffix(kTunedCodesEnding.size());
   for (TrunkTensor& tensor : model.trunk) {
     if (tensor.name == name) return &tensor;
   }
@@ -30,11 +33,22 @@ void apply_tuning(Model& model, PassContext& context) {
   const TuningReader& tuning = *model.tuning;
   int64_t scales = 0;
   int64_t gains = 0;
+  int64_t codes = 0;
   for (int64_t i = 0; i < tuning.tensors(); ++i) {
     const std::string name(tuning.name(i));
     TrunkTensor* tensor = find(model, name);
     if (tensor == nullptr) {
       context.problems.add(path, ": tensor ", name, ": is not in the model");
+    } else if (tuning.has_codes(i) && lies_in_blocks160(tensor->format)) {
+      if (tuning.shape(i) != tensor->shape) {
+        context.problems.add(path, ": tensor ", name, ": shape is ", tuning.shape(i), ", expected ",
+                             tensor->shape);
+        continue;
+      }
+      tensor->tuned_codes = i;
+      ++codes;
+      context.decide(tensor->name, "trained codes", "from --tuned; the number is how many",
+                     static_cast<double>(*tensor->shape.elements()));
     } else if (lies_in_blocks160(tensor->format)) {
       const Blocks160 place{tensor->format, tensor->shape[0], tensor->shape[1]};
       const Shape expected{place.rows, place.blocks_per_row()};
@@ -63,8 +77,14 @@ void apply_tuning(Model& model, PassContext& context) {
                            tensor->shape, ", expected a matrix with block scales or a norm's gain");
     }
   }
+  for (const TrunkTensor& tensor : model.trunk) {
+    if (!tensor.tuned_codes || tensor.tuned) continue;
+    context.problems.add(path, ": tensor ", tensor.name, kTunedCodesEnding,
+                         ": are codes without scales, expected ", tensor.name, " beside them");
+  }
   context.record("tuned matrices", static_cast<double>(scales));
   context.record("tuned norms", static_cast<double>(gains));
+  context.record("matrices with trained codes", static_cast<double>(codes));
   context.results.inputs.emplace_back("tuning", hex_digits(tuning.file_xxh3()));
   context.results.inputs.emplace_back("tuned pack", hex_digits(tuning.pack_payload_xxh3()));
 }

@@ -62,7 +62,8 @@ struct TrunkTensor {
   Extent extent;                     // offset and length by assign_offsets, hash by encode
   uint64_t source_xxh3 = 0;          // by encode
   std::optional<int64_t> tuned;      // its tensor in Model::tuning, which has its scales or gain
-  uint64_t untuned_xxh3 = 0;         // by encode: of the extent as it would be without its tuning
+  std::optional<int64_t> tuned_codes;  // likewise its codes, where they are not the pack's own
+  uint64_t untuned_xxh3 = 0;           // by encode: of the extent as it would be without its tuning
 };
 
 struct Expert {

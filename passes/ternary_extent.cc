@@ -1,25 +1,15 @@
 #include "passes/ternary_extent.h"
 
+#include <array>
 #include <bit>
+#include <cstdint>
+#include <span>
 
+#include "schema/block_codes.h"
 #include "schema/error.h"
-#include "schema/formats/ternary.h"
 #include "schema/little_endian.h"
 
 namespace k3 {
-
-void pack_ternary_row(Format format, std::span<int8_t> codes,
-                      std::array<std::span<uint8_t>, 2> planes) {
-  if (format == Format::kTernary2) {
-    std::vector<int8_t> seconds(codes.begin(), codes.end());
-    for (size_t i = 0; i < codes.size(); ++i) {
-      codes[i] = static_cast<int8_t>(first_trit(codes[i]));
-      seconds[i] = static_cast<int8_t>(seconds[i] - 3 * codes[i]);
-    }
-    pack_trits(seconds, planes[1]);
-  }
-  pack_trits(codes, planes[0]);
-}
 
 std::vector<std::byte> ternary_extent(const Blocks160& place, const TernaryCodes& codes) {
   K3_CHECK(codes.rows == place.rows && codes.cols == place.cols);

@@ -270,6 +270,13 @@ std::function<void()> add_tune(CLI::App& app) {
   app.add_option("--learning-rate", options->schedule.learning_rate,
                  "Most that a step changes a parameter, relative to its size; falls to nothing")
       ->capture_default_str();
+  CLI::Option* codes =
+      app.add_flag("--codes", options->train_codes,
+                   "Train the codes of all matrices too, straight through their rounding");
+  app.add_option("--code-rate", options->schedule.code_rate,
+                 "Most that a step moves what a code is rounded from; falls to nothing")
+      ->capture_default_str()
+      ->needs(codes);
   app.add_option("--window-tokens", options->window_tokens,
                  "Tokens of a window; each starts from a fresh state")
       ->capture_default_str();

@@ -41,12 +41,17 @@ void GradientTape::collect_scales(const MatrixView& matrix, float* gradient) {
   parameters_[matrix.codes] = gradient;
 }
 
+void GradientTape::collect_weights(const MatrixView& matrix, float* gradient) {
+  weights_[matrix.codes] = gradient;
+}
+
 void GradientTape::collect_gain(const float* gain, float* gradient) {
   parameters_[gain] = gradient;
 }
 
 void GradientTape::forget_parameters() {
   parameters_.clear();
+  weights_.clear();
 }
 
 std::span<float> GradientTape::gradient(const float* values, int64_t count) {
@@ -145,6 +150,10 @@ void GradientTape::matmul(const MatrixView& weights, const float* x, int64_t tok
     const Values g = take(y, tokens * weights.rows);
     gradient::matmul(weights, read.data(), g.data(), tokens, place(x, tokens * weights.cols),
                      parameter(weights.codes));
+    if (const auto found = weights_.find(weights.codes); found != weights_.end()) {
+      gradient::matmul_weights(read.data(), g.data(), tokens, weights.rows, weights.cols,
+                               found->second);
+    }
   });
 }
 

@@ -40,8 +40,10 @@ class GradientTape final : public Backend {
   void play_back();
 
   // What play_back() adds to besides: the gradient of the block scales of the matrix with these
-  // codes, [rows, blocks], or of a norm's gain, [width]. They stay until forget_parameters().
+  // codes, [rows, blocks], or of all its weights, [rows, cols], or of a norm's gain, [width]. They
+  // stay until forget_parameters().
   void collect_scales(const MatrixView& matrix, float* gradient);
+  void collect_weights(const MatrixView& matrix, float* gradient);
   void collect_gain(const float* gain, float* gradient);
   void forget_parameters();
 
@@ -103,8 +105,9 @@ class GradientTape final : public Backend {
   std::unique_ptr<Backend> inner_;
   bool is_recording_ = false;
   std::vector<std::function<void()>> steps_;
-  std::map<const float*, Region> regions_;  // by the address of their first value; disjoint
-  std::map<const void*, float*> parameters_;
+  std::map<const float*, Region> regions_;    // by the address of their first value; disjoint
+  std::map<const void*, float*> parameters_;  // scales and gains
+  std::map<const void*, float*> weights_;
 };
 
 }  // namespace k3

@@ -1,10 +1,15 @@
 #include "runtime/model_gradient.h"
 
+#include <tbb/parallel_for.h>
+
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "kernels/decode_rows.h"
 #include "runtime/named_gain.h"
 #include "runtime/named_matrix.h"
+#include "schema/block_codes.h"
 #include "schema/error.h"
 #include "schema/formats/block_scales.h"
 #include "schema/matrix_inputs.h"
@@ -12,15 +17,26 @@
 
 namespace k3 {
 
+std::vector<int8_t> rounded_latents(const TunedParameter& parameter) {
+  if (parameter.latents.empty()) return {};
+  const auto largest = static_cast<float>(largest_code(parameter.format));
+  std::vector<int8_t> codes(parameter.latents.size());
+  std::ranges::transform(parameter.latents, codes.begin(), [=](float latent) {
+    return static_cast<int8_t>(std::nearbyint(std::clamp(latent, -largest, largest)));
+  });
+  return codes;
+}
+
 ModelGradient::ModelGradient(const std::string& pack_path, const std::string& backend,
-                             int64_t max_tokens, bool check_hashes)
+                             int64_t max_tokens, bool check_hashes, bool train_codes)
     : ModelGradient(pack_path, std::make_unique<GradientTape>(make_backend(backend)), max_tokens,
-                    check_hashes) {}
+                    check_hashes, train_codes) {}
 
 ModelGradient::ModelGradient(const std::string& pack_path, std::unique_ptr<GradientTape> tape,
-                             int64_t max_tokens, bool check_hashes)
+                             int64_t max_tokens, bool check_hashes, bool train_codes)
     : tape_(*tape),
       model_(pack_path, std::move(tape), max_tokens, check_hashes),
+      train_codes_(train_codes),
       scratch_(model_.forward().make_stream()) {
   list_parameters();
 }
@@ -38,6 +54,7 @@ void ModelGradient::list_parameters() {
   }
   model_.hold_nothing();
   stored_.resize(parameters_.size());
+  weight_gradients_.resize(parameters_.size());
 }
 
 void ModelGradient::add_parameter(const ExpectedTensor& tensor, int64_t layer) {
@@ -46,9 +63,18 @@ void ModelGradient::add_parameter(const ExpectedTensor& tensor, int64_t layer) {
   if (const MatrixView* view = find_matrix(weights, tensor.name).view;
       view != nullptr && lies_in_blocks160(view->format)) {
     parameter.rows = view->rows;
+    parameter.cols = view->cols;
+    parameter.format = view->format;
     for (int64_t i = 0; i < view->rows * view->scales_per_row; ++i) {
       parameter.values.push_back(view->row_scales[i / view->scales_per_row] *
                                  static_cast<float>(view->scales[i]));
+    }
+    if (train_codes_) {
+      parameter.latents.resize(static_cast<size_t>(view->rows * view->cols));
+      parameter.latent_gradients.resize(parameter.latents.size());
+      for (int64_t row = 0; row < view->rows; ++row) {
+        decode_codes(*view, row, parameter.latents.data() + row * view->cols);
+      }
     }
   } else if (const float** gain = find_gain(weights, tensor.name); gain != nullptr) {
     parameter.values.assign(*gain, *gain + tensor.shape[0]);
@@ -72,7 +98,14 @@ void ModelGradient::store_parameters() {
           round_block_scales(std::span(parameter.values).subspan(row * blocks, blocks),
                              std::span(stored.multipliers).subspan(row * blocks, blocks));
     }
+    if (!parameter.latents.empty()) store_codes(parameter, stored);
   }
+}
+
+void ModelGradient::store_codes(const TunedParameter& parameter, Stored& stored) {
+  stored.codes = rounded_latents(parameter);
+  const Blocks160 place{parameter.format, parameter.rows, parameter.cols};
+  pack_codes(place, stored.codes, stored.planes.room_for(place.multipliers_offset()));
 }
 
 // Into the weights of the part that was just read.
@@ -89,7 +122,16 @@ void ModelGradient::put_in_place(int64_t layer, bool collect) {
     MatrixView& view = *find_matrix(model_.weights(), parameter.name).view;
     view.scales = stored_[i].multipliers.data();
     view.row_scales = stored_[i].row_scales.data();
-    if (collect) tape_.collect_scales(view, parameter.gradients.data());
+    if (parameter.latents.empty()) {
+      if (collect) tape_.collect_scales(view, parameter.gradients.data());
+      continue;
+    }
+    const Blocks160 place{parameter.format, parameter.rows, parameter.cols};
+    view.codes = stored_[i].planes.data();
+    if (place.planes() == 2) view.second_codes = view.codes + place.plane_offset(1);
+    if (!collect) continue;
+    weight_gradients_[i].assign(parameter.latents.size(), 0.0F);
+    tape_.collect_weights(view, weight_gradients_[i].data());
   }
 }
 
@@ -138,9 +180,32 @@ double ModelGradient::add_gradient(Windows windows, const Loss& loss) {
                       entering[static_cast<size_t>(layer)][static_cast<size_t>(window)],
                       pass.stream(window), gradients[static_cast<size_t>(window)]);
     }
+    spread_weight_gradients(layer);
   }
   model_.hold_nothing();
   return sum;
+}
+
+// From those of weights, w = scale x code, to those of both factors.
+void ModelGradient::spread_weight_gradients(int64_t layer) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    TunedParameter& parameter = parameters_[i];
+    if (parameter.layer != layer || parameter.latents.empty()) continue;
+    const int64_t blocks = std::ssize(parameter.values) / parameter.rows;
+    tbb::parallel_for(int64_t{0}, parameter.rows * blocks, [&](int64_t at) {
+      const int64_t begin = at / blocks * parameter.cols + at % blocks * kBlockInputs;
+      const int64_t end = std::min(begin + kBlockInputs, (at / blocks + 1) * parameter.cols);
+      const float scale = parameter.values[static_cast<size_t>(at)];
+      double sum = 0;
+      for (auto j = static_cast<size_t>(begin); j < static_cast<size_t>(end); ++j) {
+        const float gradient = weight_gradients_[i][j];
+        sum += static_cast<double>(gradient) * stored_[i].codes[j];
+        parameter.latent_gradients[j] += gradient * scale;
+      }
+      parameter.gradients[static_cast<size_t>(at)] += static_cast<float>(sum);
+    });
+    weight_gradients_[i] = {};
+  }
 }
 
 // What follows the layers, and with `gradient` its play-back.

@@ -5,6 +5,7 @@
 
 #include "runtime/comparable_packs.h"
 #include "runtime/loaded_model.h"
+#include "schema/block_codes.h"
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/json_writer.h"
@@ -26,13 +27,25 @@ void start_from(const std::string& path, ModelGradient& student) {
                 hex_digits(pack.payload_xxh3()));
   }
   for (int64_t i = 0; i < tuning.tensors(); ++i) {
+    std::string_view name = tuning.name(i);
+    if (tuning.has_codes(i)) name.remove_suffix(kTunedCodesEnding.size());
     auto& parameters = student.parameters();
-    const auto found = std::ranges::find(parameters, tuning.name(i), &TunedParameter::name);
-    if (found == parameters.end() || std::ssize(found->values) != tuning.shape(i).elements()) {
-      throw Error(path, ": tensor ", tuning.name(i), ": ", tuning.shape(i),
-                  " is no scales or gain of ", pack.path());
+    const auto found = std::ranges::find(parameters, name, &TunedParameter::name);
+    const bool fits = found != parameters.end() &&
+                      tuning.shape(i).elements() ==
+                          std::ssize(tuning.has_codes(i) ? found->latents : found->values);
+    if (!fits) {
+      throw Error(path, ": tensor ", tuning.name(i), ": ", tuning.shape(i), " is nothing that ",
+                  pack.path(), " has to be tuned",
+                  tuning.has_codes(i) ? ", at least without --codes" : "");
     }
-    tuning.read(i, found->values);
+    if (!tuning.has_codes(i)) {
+      tuning.read(i, found->values);
+      continue;
+    }
+    std::vector<int8_t> codes(found->latents.size());
+    tuning.read_codes(i, largest_code(found->format), codes);
+    std::ranges::copy(codes, found->latents.begin());
   }
 }
 
@@ -42,7 +55,11 @@ void save(const std::string& path, ModelGradient& student) {
     const auto count = std::ssize(parameter.values);
     const Shape shape =
         parameter.rows > 0 ? Shape{parameter.rows, count / parameter.rows} : Shape{count};
-    tensors.push_back({parameter.name, shape, parameter.values});
+    tensors.push_back({.name = parameter.name, .shape = shape, .values = parameter.values});
+    if (parameter.latents.empty()) continue;
+    tensors.push_back({.name = parameter.name + std::string(kTunedCodesEnding),
+                       .shape = {parameter.rows, parameter.cols},
+                       .codes = rounded_latents(parameter)});
   }
   write_tuning(path, student.model().pack().payload_xxh3(), tensors);
 }
@@ -82,7 +99,8 @@ void tune(const TuneOptions& options, std::ostream& out, std::ostream& progress)
     throw Error("--steps is ", schedule.steps, " and --learning-rate ", schedule.learning_rate,
                 ", expected at least 1, and above 0");
   }
-  ModelGradient student(options.pack_path, options.backend, options.window_tokens, options.verify);
+  ModelGradient student(options.pack_path, options.backend, options.window_tokens, options.verify,
+                        options.train_codes);
   LayerwiseModel teacher(options.teacher_path, options.backend, options.window_tokens,
                          options.verify);
   check_comparable(student.model().pack(), teacher.pack());

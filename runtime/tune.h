@@ -20,6 +20,7 @@ struct TuneOptions {
   int64_t window_tokens = 256;
   int64_t check_tokens = 8192;  // of the select half, to measure on before and after
   TuneSchedule schedule;
+  bool train_codes = false;
   std::string output_path;  // the .k3tune file
   bool verify = true;
   bool json = false;

@@ -1,58 +1,83 @@
 #include "runtime/tune_parameters.h"
 
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_for.h>
+
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <numeric>
 #include <random>
+#include <span>
+#include <utility>
 
 #include "runtime/teacher_loss.h"
+#include "schema/block_codes.h"
 
 namespace k3 {
 namespace {
 
-constexpr double kFirstDecay = 0.9;
-constexpr double kSecondDecay = 0.99;  // a hundred steps or so are all there are
-constexpr double kLeastRoot = 1e-8;
+constexpr float kFirstDecay = 0.9F;
+constexpr float kSecondDecay = 0.99F;  // a hundred steps or so are all there are
+constexpr float kLeastRoot = 1e-8F;
 constexpr uint64_t kShuffleSeed = 3;
 
-// One tensor's moments. A parameter moves in units of its own: a scale in its size, so that rows of
-// different sizes are changed alike, a gain in the typical size of its norm's.
+// Adam's state of some numbers of one kind.
 class Moments {
  public:
-  explicit Moments(const TunedParameter& parameter)
-      : first_(parameter.values.size()), second_(parameter.values.size()) {
-    const std::vector<float>& values = parameter.values;
-    if (parameter.rows > 0) {
-      units_.assign(values.begin(), values.end());
-      return;
-    }
-    double squares = 0;
-    for (float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
-    units_.assign(values.size(), std::sqrt(squares / static_cast<double>(values.size())));
-  }
+  // Each number moves in its unit and stays within the limits.
+  Moments(std::vector<float> units, float least, float largest)
+      : units_(std::move(units)),
+        least_(least),
+        largest_(largest),
+        first_(units_.size()),
+        second_(units_.size()) {}
 
-  // `step` counts from 1.
-  void apply(TunedParameter& parameter, int64_t step, double rate) {
-    const double first_share = 1 - std::pow(kFirstDecay, static_cast<double>(step));
-    const double second_share = 1 - std::pow(kSecondDecay, static_cast<double>(step));
-    for (size_t i = 0; i < units_.size(); ++i) {
-      const double g = static_cast<double>(parameter.gradients[i]) * units_[i];
-      first_[i] = kFirstDecay * first_[i] + (1 - kFirstDecay) * g;
-      second_[i] = kSecondDecay * second_[i] + (1 - kSecondDecay) * g * g;
-      const double change =
-          rate * (first_[i] / first_share) / (std::sqrt(second_[i] / second_share) + kLeastRoot);
-      double value = static_cast<double>(parameter.values[i]) - change * units_[i];
-      if (parameter.rows > 0) value = std::max(0.0, value);
-      parameter.values[i] = static_cast<float>(value);
-    }
-    std::ranges::fill(parameter.gradients, 0.0F);
+  // `step` counts from 1. Zeroes the gradients.
+  void apply(std::span<float> values, std::span<float> gradients, int64_t step, double rate) {
+    const double first_share = 1 - std::pow(double{kFirstDecay}, static_cast<double>(step));
+    const double second_share = 1 - std::pow(double{kSecondDecay}, static_cast<double>(step));
+    const auto of_first = static_cast<float>(rate / first_share);
+    const auto of_second = static_cast<float>(1 / second_share);
+    tbb::parallel_for(tbb::blocked_range<size_t>(0, units_.size()), [&](const auto& range) {
+      for (size_t i = range.begin(); i < range.end(); ++i) {
+        const float g = gradients[i] * units_[i];
+        first_[i] = kFirstDecay * first_[i] + (1 - kFirstDecay) * g;
+        second_[i] = kSecondDecay * second_[i] + (1 - kSecondDecay) * g * g;
+        const float change =
+            of_first * first_[i] / (std::sqrt(of_second * second_[i]) + kLeastRoot);
+        values[i] = std::clamp(values[i] - change * units_[i], least_, largest_);
+        gradients[i] = 0;
+      }
+    });
   }
 
  private:
-  std::vector<double> units_;
-  std::vector<double> first_, second_;
+  std::vector<float> units_;
+  float least_, largest_;
+  std::vector<float> first_, second_;
 };
+
+// A scale moves in units of its size, so that rows of different sizes change alike; a gain in the
+// typical size of its norm's.
+Moments moments_of_values(const TunedParameter& parameter) {
+  constexpr float kNoLimit = std::numeric_limits<float>::max();
+  const std::vector<float>& values = parameter.values;
+  if (parameter.rows > 0) return {values, 0, kNoLimit};
+  double squares = 0;
+  for (float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
+  const double typical = std::sqrt(squares / static_cast<double>(values.size()));
+  return {std::vector<float>(values.size(), static_cast<float>(typical)), -kNoLimit, kNoLimit};
+}
+
+// What a code is rounded from stays where a step or two can bring it back.
+Moments moments_of_latents(const TunedParameter& parameter) {
+  const std::vector<float> units(parameter.latents.size(), 1);
+  if (units.empty()) return {units, 0, 0};
+  const auto limit = static_cast<float>(largest_code(parameter.format)) + 0.5F;
+  return {units, -limit, limit};
+}
 
 // Windows in an order that changes with every round.
 class WindowOrder {
@@ -94,16 +119,25 @@ class WindowOrder {
 void tune_parameters(ModelGradient& student, LayerwiseModel& teacher, Windows windows,
                      const TuneSchedule& schedule,
                      const std::function<void(const TuneStep&)>& on_step) {
-  std::vector<Moments> moments(student.parameters().begin(), student.parameters().end());
+  std::vector<Moments> of_values;
+  std::vector<Moments> of_latents;
+  for (const TunedParameter& parameter : student.parameters()) {
+    of_values.push_back(moments_of_values(parameter));
+    of_latents.push_back(moments_of_latents(parameter));
+  }
   WindowOrder order(windows);
   for (int64_t step = 1; step <= schedule.steps; ++step) {
     const std::vector<std::vector<int32_t>> batch = order.next(schedule.step_tokens);
     TeacherLoss loss(teacher, batch);
     const double sum = student.add_gradient(batch, std::ref(loss));
     const double done = static_cast<double>(step - 1) / static_cast<double>(schedule.steps);
-    const double rate = schedule.learning_rate * 0.5 * (1 + std::cos(std::numbers::pi * done));
-    for (size_t i = 0; i < moments.size(); ++i) {
-      moments[i].apply(student.parameters()[i], step, rate);
+    const double share = 0.5 * (1 + std::cos(std::numbers::pi * done));
+    for (size_t i = 0; i < of_values.size(); ++i) {
+      TunedParameter& parameter = student.parameters()[i];
+      of_values[i].apply(parameter.values, parameter.gradients, step,
+                         share * schedule.learning_rate);
+      of_latents[i].apply(parameter.latents, parameter.latent_gradients, step,
+                          share * schedule.code_rate);
     }
     on_step({.step = step, .kl = sum / static_cast<double>(loss.tokens())});
   }

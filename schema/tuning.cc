@@ -29,9 +29,12 @@ void write_tuning(const std::string& path, uint64_t pack_payload_xxh3,
                   std::span<const TunedTensor> tensors) {
   std::vector<TensorToWrite> items;
   for (const TunedTensor& tensor : tensors) {
-    K3_CHECK(tensor.shape.elements() == std::ssize(tensor.values));
-    items.push_back(
-        {tensor.name, Dtype::kF32, tensor.shape, std::as_bytes(std::span(tensor.values))});
+    const bool has_codes = tensor.name.ends_with(kTunedCodesEnding);
+    K3_CHECK(tensor.shape.elements() ==
+             (has_codes ? std::ssize(tensor.codes) : std::ssize(tensor.values)));
+    items.push_back({tensor.name, has_codes ? Dtype::kI8 : Dtype::kF32, tensor.shape,
+                     has_codes ? std::as_bytes(std::span(tensor.codes))
+                               : std::as_bytes(std::span(tensor.values))});
   }
   const std::pair<std::string, std::string> facts[] = {
       {"kind", kKind}, {"version", kVersion}, {kPayloadKey, hex_digits(pack_payload_xxh3)}};
@@ -52,21 +55,37 @@ TuningReader::TuningReader(const std::string& path)
     throw Error(path, ": ", kPayloadKey, " is ", digits, ", expected 16 hexadecimal digits");
   }
   for (int64_t i = 0; i < tensors(); ++i) {
-    if (header_.dtype(i) != Dtype::kF32 || shape(i).rank() < 1 || shape(i).rank() > 2) {
+    const bool is_named_codes = name(i).ends_with(kTunedCodesEnding);
+    const int64_t rank = shape(i).rank();
+    const bool is_codes = has_codes(i) && rank == 2;
+    const bool is_floats = header_.dtype(i) == Dtype::kF32 && (rank == 1 || rank == 2);
+    if (is_named_codes ? !is_codes : !is_floats) {
       throw Error(path, ": tensor ", name(i), ": is ", dtype_name(header_.dtype(i)), " ", shape(i),
-                  ", expected F32 [rows, blocks] or [width]");
+                  ", expected ",
+                  is_named_codes ? "I8 [rows, cols]" : "F32 [rows, blocks] or [width]");
     }
   }
 }
 
 void TuningReader::read(int64_t i, std::span<float> values) const {
-  K3_CHECK(std::ssize(values) == shape(i).elements());
+  K3_CHECK(!has_codes(i) && std::ssize(values) == shape(i).elements());
   file_.read_at(header_.offset_bytes(i), std::as_writable_bytes(values));
   const bool is_scale = shape(i).rank() == 2;
   for (size_t at = 0; at < values.size(); ++at) {
     if (std::isfinite(values[at]) && !(is_scale && values[at] < 0)) continue;
     throw Error(path(), ": tensor ", name(i), ": value ", at, " is ", values[at], ", expected a ",
                 is_scale ? "finite number of at least 0" : "finite number");
+  }
+}
+
+void TuningReader::read_codes(int64_t i, int largest, std::span<int8_t> codes) const {
+  K3_CHECK(has_codes(i) && std::ssize(codes) == shape(i).elements());
+  file_.read_at(header_.offset_bytes(i), std::as_writable_bytes(codes));
+  for (size_t at = 0; at < codes.size(); ++at) {
+    const int code = codes[at];
+    if (code >= -largest && code <= largest) continue;
+    throw Error(path(), ": tensor ", name(i), ": value ", at, " is ", code, ", expected ", -largest,
+                " to ", largest);
   }
 }
 

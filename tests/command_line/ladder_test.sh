@@ -75,6 +75,14 @@ expect_status 0 "$K3C" compile "$nano" -o end.k3pack --trunk ternary --tuned end
 expect_status 0 "$K3C" verify end.k3pack --quiet
 expect_status 0 "$K3C" explain end.k3pack model.layers.3.self_attn.q_a_layernorm.weight
 expect_line out "decision +tuning: tuned gain: "
+expect_status 0 "$K3EXEC" tune ternary.k3pack --teacher-pack bf16.k3pack --text "$text"/calibration-prose.jsonl --start end.k3tune \
+  --codes --code-rate 0.3 -o codes.k3tune --window-tokens 64 --steps 2 --step-tokens 128 --check-tokens 256 -q
+expect_status 0 "$K3C" compile "$nano" -o codes.k3pack --trunk ternary --tuned codes.k3tune --quiet
+expect_status 0 "$K3C" verify codes.k3pack --quiet
+expect_status 0 "$K3C" explain codes.k3pack model.layers.3.self_attn.q_b_proj.weight
+expect_line out "decision +tuning: trained codes: "
+expect_status 1 "$K3EXEC" tune ternary.k3pack --teacher-pack bf16.k3pack --text "$text"/calibration-prose.jsonl --start codes.k3tune -o x.k3tune
+expect_one_line err "codes.k3tune: tensor .*[.]codes: .* is nothing that ternary.k3pack has to be tuned, at least without --codes$"
 expect_status 1 "$K3EXEC" tune end.k3pack --teacher-pack bf16.k3pack --text "$text"/calibration-prose.jsonl --start t.k3tune -o x.k3tune
 expect_one_line err "t.k3tune: was tuned for the pack with payload [0-9a-f]{16}, end.k3pack has [0-9a-f]{16}$"
 expect_status 1 "$K3EXEC" tune ternary.k3pack --teacher-pack bf16.k3pack --text "$text"/calibration-prose.jsonl --steps 0 -o x.k3tune

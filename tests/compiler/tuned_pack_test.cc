@@ -51,10 +51,19 @@ class TunedPack : public testing::Test {
     }
     return {scales, gain};
   }
-  std::string write(uint64_t payload) const {
+  std::string write(uint64_t payload) const { return write(payload, tensors()); }
+  std::string write(uint64_t payload, const std::vector<TunedTensor>& tensors) const {
     const std::string path = folder_.path("t.k3tune");
-    write_tuning(path, payload, tensors());
+    write_tuning(path, payload, tensors);
     return path;
+  }
+  // Codes that no rounding would have made.
+  TunedTensor codes() const {
+    TunedTensor codes{std::string(kMatrix) + ".codes", pack("plain").find(kMatrix)->shape, {}, {}};
+    for (int64_t i = 0; i < *codes.shape.elements(); ++i) {
+      codes.codes.push_back(static_cast<int8_t>(i % 5 % 3 - 1));
+    }
+    return codes;
   }
   static std::vector<std::byte> extent_of(const PackReader& pack, const PackTensor& tensor) {
     std::vector<std::byte> bytes(static_cast<size_t>(tensor.extent.length_bytes));
@@ -105,6 +114,39 @@ TEST_F(TunedPack, HasTheTunedGainAsFloats) {
   for (size_t i = 0; i < gain.size(); ++i) {
     EXPECT_EQ(std::bit_cast<float>(load_little_endian<uint32_t>(&bytes[4 * i])), gain[i]);
   }
+}
+
+TEST_F(TunedPack, HasTrainedCodesWithTheirScales) {
+  std::vector<TunedTensor> tuning = tensors();
+  tuning.push_back(codes());
+  compile("tuned", write(pack("plain").payload_xxh3(), tuning));
+  const PackReader tuned = pack("tuned");
+  EXPECT_TRUE(tuned.verify().empty());
+  const PackTensor& matrix = *tuned.find(kMatrix);
+  const std::vector<std::byte> extent = extent_of(tuned, matrix);
+  const MatrixView view =
+      view_matrix(matrix.format, matrix.shape[0], matrix.shape[1], extent.data());
+  for (int64_t i = 0; i < view.rows * view.cols; ++i) {
+    ASSERT_EQ(ternary_code_at(view, i / view.cols, i % view.cols),
+              tuning.back().codes[static_cast<size_t>(i)]);
+  }
+  // The scales are those that came with them.
+  compile("scales", write(pack("plain").payload_xxh3()));
+  const PackReader scales_only = pack("scales");
+  const std::vector<std::byte> other = extent_of(scales_only, *scales_only.find(kMatrix));
+  const Blocks160 place{matrix.format, view.rows, view.cols};
+  EXPECT_TRUE(std::equal(extent.begin() + place.multipliers_offset(), extent.end(),
+                         other.begin() + place.multipliers_offset(), other.end()));
+}
+
+TEST_F(TunedPack, RefusesCodesThatTheFormatCannotHold) {
+  std::vector<TunedTensor> tuning = tensors();
+  tuning.push_back(codes());
+  tuning.back().codes[7] = 2;
+  const std::string path = write(pack("plain").payload_xxh3(), tuning);
+  const std::string message = thrown_message([&] { compile("tuned", path); });
+  EXPECT_NE(message.find(".codes: value 7 is 2, expected -1 to 1"), std::string::npos) << message;
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("tuned")));
 }
 
 TEST_F(TunedPack, IsRefusedWhenTheTuningIsForAnother) {

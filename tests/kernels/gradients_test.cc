@@ -131,6 +131,32 @@ TEST(GradientMatmul, OfAScaleIsTheSumOverItsBlockAlone) {
   }
 }
 
+// Float weights move one by one.
+TEST(GradientMatmul, OfTheWeightsAgreesWithDifferences) {
+  constexpr int64_t kRows = 5;
+  constexpr int64_t kCols = 37;
+  constexpr int64_t kTokens = 4;
+  Floats weights = normal_values(kRows * kCols, 10);
+  const Floats x = normal_values(kTokens * kCols, 11);
+  const MatrixView view{.format = Format::kF32,
+                        .rows = kRows,
+                        .cols = kCols,
+                        .codes = reinterpret_cast<const std::byte*>(weights.data()),
+                        .row_stride_bytes = kCols * 4};
+  check_gradients(
+      {&weights},
+      [&] {
+        Floats y(static_cast<size_t>(kTokens * kRows));
+        reference::matmul(view, x.data(), kTokens, y.data());
+        return y;
+      },
+      [&](const Floats& gy, const std::vector<float*>& gradients) {
+        if (gradients[0] == nullptr) return;
+        gradient::matmul_weights(x.data(), gy.data(), kTokens, kRows, kCols, gradients[0]);
+      },
+      1.0);
+}
+
 TEST(GradientMatmul, HasTheSameBitsOnAnyNumberOfThreads) {
   Random random(5);
   const int64_t tokens = 70;

@@ -49,6 +49,26 @@ TEST_F(ApplyTuning, NamesTheTensorsThatAreTunedAndKeepsGainsAsFloats) {
   EXPECT_EQ(results.inputs.back().second, hex_digits(0xfeed));
 }
 
+TEST_F(ApplyTuning, TakesCodesBesideTheirScalesOnly) {
+  const TunedTensor codes{
+      std::string(kMatrix) + ".codes",
+      tensor(kMatrix).shape,
+      {},
+      std::vector<int8_t>(static_cast<size_t>(*tensor(kMatrix).shape.elements()))};
+  EXPECT_NE(thrown_message([&] { run({codes}); }).find(".codes: are codes without scales"),
+            std::string::npos);
+  source_.open(folder_);
+  run({codes, scales_of(kMatrix)});
+  EXPECT_EQ(tensor(kMatrix).tuned_codes, 0);
+  EXPECT_EQ(tensor(kMatrix).tuned, 1);
+  TunedTensor narrow = codes;
+  narrow.shape = {1, *codes.shape.elements()};
+  EXPECT_NE(thrown_message([&] {
+              run({narrow, scales_of(kMatrix)});
+            }).find(".codes: shape is [1, "),
+            std::string::npos);
+}
+
 TEST_F(ApplyTuning, WhatDoesNotFitTheModelIsNamed) {
   const auto refusal = [&](const std::vector<TunedTensor>& tensors) {
     return thrown_message([&] { run(tensors); });

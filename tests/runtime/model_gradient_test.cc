@@ -115,6 +115,37 @@ INSTANTIATE_TEST_SUITE_P(Packs, ModelGradientOf,
                          testing::Values("nano_ternary", "nano_rotated", "odd_int8", "linear"),
                          [](const auto& instance) { return std::string(instance.param); });
 
+// w = scale x code: by how much a scale matters follows from how much its weights do.
+TEST(ModelGradient, OfCodesAddsUpToThatOfTheirScale) {
+  ModelGradient of_scales(test::pack_path("nano_ternary2"), "cpu", 16, true);
+  ModelGradient of_codes(test::pack_path("nano_ternary2"), "cpu", 16, true, true);
+  EXPECT_EQ(of_codes.add_gradient(kWindows, RandomSum()),
+            of_scales.add_gradient(kWindows, RandomSum()));
+  int64_t matrices = 0;
+  for (size_t i = 0; i < of_codes.parameters().size(); ++i) {
+    const TunedParameter& parameter = of_codes.parameters()[i];
+    const TunedParameter& want = of_scales.parameters()[i];
+    float largest = 0;
+    for (float gradient : want.gradients) largest = std::max(largest, std::abs(gradient));
+    for (size_t j = 0; j < want.gradients.size(); ++j) {
+      ASSERT_NEAR(parameter.gradients[j], want.gradients[j], 1e-4 * largest) << want.name;
+    }
+    if (parameter.latents.empty()) continue;
+    ++matrices;
+    const std::vector<int8_t> codes = rounded_latents(parameter);
+    double from_codes = 0;
+    double from_scales = 0;
+    for (size_t j = 0; j < codes.size(); ++j) {
+      from_codes += static_cast<double>(parameter.latent_gradients[j]) * codes[j];
+    }
+    for (size_t j = 0; j < want.gradients.size(); ++j) {
+      from_scales += static_cast<double>(want.gradients[j]) * static_cast<double>(want.values[j]);
+    }
+    EXPECT_NEAR(from_codes, from_scales, 1e-3 * std::abs(from_scales) + 1e-3) << parameter.name;
+  }
+  EXPECT_EQ(matrices, 78);
+}
+
 TEST(ModelGradient, HasTheSameBitsOnOneThreadAndOnTwo) {
   ModelGradient model(test::pack_path("nano_ternary"), "cpu", 16, true);
   const auto gradients_on = [&](size_t threads) {

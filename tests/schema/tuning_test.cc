@@ -30,6 +30,22 @@ TEST(Tuning, ReadsWhatWasWritten) {
   EXPECT_EQ(values, (std::vector<float>{-1, 0.5F}));  // a gain may be negative
 }
 
+TEST(Tuning, ReadsCodesWithinTheirFormat) {
+  const TempFolder folder;
+  const std::string path = folder.path("codes.k3tune");
+  const std::vector<int8_t> written = {0, 1, -1, 1, 2, 0};
+  write_tuning(path, 1, std::vector<TunedTensor>{{"m.codes", {2, 3}, {}, written}});
+  const TuningReader tuning(path);
+  ASSERT_TRUE(tuning.has_codes(0));
+  std::vector<int8_t> codes(6);
+  tuning.read_codes(0, 2, codes);
+  EXPECT_EQ(codes, written);
+  EXPECT_NE(thrown_message([&] {
+              tuning.read_codes(0, 1, codes);
+            }).find("m.codes: value 4 is 2, expected -1 to 1"),
+            std::string::npos);
+}
+
 TEST(Tuning, RefusesScalesThatNoPackCanHold) {
   const TempFolder folder;
   const std::string path = folder.path("bad.k3tune");
@@ -49,8 +65,9 @@ TEST(Tuning, RefusesOtherSafetensorsFiles) {
   const TempFolder folder;
   const std::string path = folder.path("other.safetensors");
   const std::vector<float> values(8);
-  const auto fault = [&](const char* kind, const char* payload, const Shape& shape) {
-    const TensorToWrite tensor{"one", Dtype::kF32, shape, std::as_bytes(std::span(values))};
+  const auto fault = [&](const char* kind, const char* payload, const Shape& shape,
+                         const char* name = "one") {
+    const TensorToWrite tensor{name, Dtype::kF32, shape, std::as_bytes(std::span(values))};
     const std::pair<std::string, std::string> metadata[] = {
         {"kind", kind}, {"version", "1"}, {"pack_payload_xxh3", payload}};
     write_safetensors(path, std::span(&tensor, 1), metadata);
@@ -60,6 +77,9 @@ TEST(Tuning, RefusesOtherSafetensorsFiles) {
             std::string::npos);
   EXPECT_NE(fault("k3tune", "0123", {8}).find("16 hexadecimal digits"), std::string::npos);
   EXPECT_NE(fault("k3tune", "0123456789abcdef", {2, 2, 2}).find("expected F32 [rows, blocks]"),
+            std::string::npos);
+  EXPECT_NE(fault("k3tune", "0123456789abcdef", {2, 4}, "one.codes")
+                .find("one.codes: is F32 [2, 4], expected I8 [rows, cols]"),
             std::string::npos);
 }
 
