@@ -205,9 +205,11 @@ Action setup_compile(CLI::App& app) {
                  "ternary2 are then solved for it, and the error of every matrix is measured on "
                  "documents that the solver does not see")
       ->type_name("FILE");
-  app.add_option("--tuned", request->options.tuning.path,
-                 "Block scales and norm gains tuned for the pack that the same command makes "
-                 "without this flag, a .k3tune file of k3exec fit or of a training program")
+  app.add_option(
+         "--tuned", request->options.tuning.path,
+         "Block scales and norm gains tuned for the pack that the same command makes "
+         "without this flag, and codes trained with them: a .k3tune file of k3exec fit, k3exec "
+         "tune or another training program")
       ->type_name("FILE");
   app.add_option("--training-steps", request->options.ternary_trunk.solver.training_steps,
                  "Steps of straight-through training after descent, for each solved matrix; 0 "

@@ -72,6 +72,13 @@ void read_losses(const PackReader& pack, LossTable& table) {
   }
 }
 
+// The report is the solver's: what replaced its scales or codes is not measured by matrix.
+bool is_tuned(const PackReader& pack) {
+  const auto& options = pack.index().provenance.options;
+  return std::any_of(options.begin(), options.end(),
+                     [](const auto& option) { return option.first == "tuning"; });
+}
+
 }  // namespace
 
 void print_losses(const PackReader& pack, std::ostream& out) {
@@ -105,7 +112,8 @@ void print_losses(const PackReader& pack, std::ostream& out) {
       return percent(std::sqrt(sum.squares[i] / static_cast<double>(sum.matrices)));
     };
     out << "output error of " << sum.matrices << " " << key.first << " matrices in " << key.second
-        << ": " << typical(0) << " fit, " << typical(1) << " select, bound " << typical(2) << '\n';
+        << (is_tuned(pack) ? ", before tuning: " : ": ") << typical(0) << " fit, " << typical(1)
+        << " select, bound " << typical(2) << '\n';
   }
 }
 

@@ -105,6 +105,7 @@ void tune(const TuneOptions& options, std::ostream& out, std::ostream& progress)
                          options.verify);
   check_comparable(student.model().pack(), teacher.pack());
   if (!options.start_path.empty()) start_from(options.start_path, student);
+  if (options.train_codes) lean_codes(student, teacher);
 
   const Tokenizer tokenizer = load_tokenizer(student.model().pack());
   const TokenWindows fit = read_windows(

@@ -12,6 +12,9 @@
 #include <span>
 #include <utility>
 
+#include "kernels/decode_rows.h"
+#include "runtime/comparable_packs.h"
+#include "runtime/named_matrix.h"
 #include "runtime/teacher_loss.h"
 #include "schema/block_codes.h"
 
@@ -22,6 +25,8 @@ constexpr float kFirstDecay = 0.9F;
 constexpr float kSecondDecay = 0.99F;  // a hundred steps or so are all there are
 constexpr float kLeastRoot = 1e-8F;
 constexpr uint64_t kShuffleSeed = 3;
+constexpr float kLean = 0.7F;
+constexpr float kMostLean = 0.35F;  // of 0.5, where a code changes
 
 // Adam's state of some numbers of one kind.
 class Moments {
@@ -115,6 +120,32 @@ class WindowOrder {
 };
 
 }  // namespace
+
+void lean_codes(ModelGradient& student, LayerwiseModel& teacher) {
+  check_same_basis(student.model().pack(), teacher.pack());
+  std::vector<float> weights;
+  for (int64_t layer = 0; layer < teacher.layers(); ++layer) {
+    teacher.hold_layer(layer);
+    for (TunedParameter& parameter : student.parameters()) {
+      if (parameter.layer != layer || parameter.latents.empty()) continue;
+      const MatrixView& view = *find_matrix(teacher.weights(), parameter.name).view;
+      const int64_t blocks = std::ssize(parameter.values) / parameter.rows;
+      weights.resize(static_cast<size_t>(parameter.cols));
+      for (int64_t row = 0; row < parameter.rows; ++row) {
+        decode_rows(view, row, 1, weights.data());
+        for (int64_t col = 0; col < parameter.cols; ++col) {
+          const float scale =
+              parameter.values[static_cast<size_t>(row * blocks + col / kBlockInputs)];
+          float& latent = parameter.latents[static_cast<size_t>(row * parameter.cols + col)];
+          if (scale <= 0) continue;
+          const float away = weights[static_cast<size_t>(col)] / scale - latent;
+          latent += std::clamp(kLean * away, -kMostLean, kMostLean);
+        }
+      }
+    }
+  }
+  teacher.hold_nothing();
+}
 
 void tune_parameters(ModelGradient& student, LayerwiseModel& teacher, Windows windows,
                      const TuneSchedule& schedule,

@@ -67,6 +67,8 @@ expect_status 1 "$K3EXEC" sensitivity plain.k3pack --candidates rotated.k3pack "
 expect_one_line err 'rotated\.k3pack: is in another basis than plain\.k3pack'
 expect_status 1 "$K3EXEC" fit rotated.k3pack --teacher-pack plain.k3pack "${capture[@]}" -o x.k3tune
 expect_one_line err 'plain\.k3pack: is in another basis than rotated\.k3pack'
+expect_status 1 "$K3EXEC" tune rotated.k3pack --teacher-pack plain.k3pack "${capture[@]}" --codes -o x.k3tune
+expect_one_line err 'plain\.k3pack: is in another basis than rotated\.k3pack'
 solve=("$K3C" compile "$nano" --trunk ternary2 --training-steps 0 --calibration rotated.k3cal --quiet)
 expect_status 0 "${solve[@]}" --rotate -o two.k3pack --threads 2
 expect_status 0 "${solve[@]}" --rotate -o one.k3pack --threads 1

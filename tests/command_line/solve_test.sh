@@ -16,6 +16,15 @@ expect_status 0 "${solve[@]}" -o two.k3pack --threads 2
 [[ ! -e two.k3pack.work ]] || fail "two.k3pack.work is left"
 cmp one.k3pack two.k3pack || fail "the thread count changed the pack"
 
+# What was solved and then tuned has the tuned scales; the errors that it lists are those of the solver.
+cp -r one.k3pack.work tuned.k3pack.work
+expect_status 0 "$K3EXEC" tune one.k3pack --teacher-pack nano.k3pack --text calibration-prose.jsonl -o one.k3tune --steps 1 \
+  --window-tokens 64 --step-tokens 64 --check-tokens 64 -q
+expect_status 0 "${solve[@]}" -o tuned.k3pack --tuned one.k3tune
+expect_status 0 "$K3C" verify tuned.k3pack --quiet
+expect_status 0 "$K3C" inspect tuned.k3pack
+expect_line out '^output error of [0-9]+ kda matrices in ternary, before tuning: '
+
 # A second compile finds the work of the first, but for what was damaged or lost.
 mv one.k3pack.work three.k3pack.work
 touched=$(ls three.k3pack.work | head -n 1)
