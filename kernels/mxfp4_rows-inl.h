@@ -69,12 +69,12 @@ struct Mxfp4Block {
   int64_t scale_stride;
 };
 
-// Adds a pair of chunks of kRows rows to sums[row * kTile + t], for vectors whose arranged pair is
-// at x[t] + offset.
+// Adds a pair of chunks of kRows rows, so far apart, to sums[row * kTile + t], for vectors whose
+// arranged pair is at x[t] + offset.
 template <size_t kRows, size_t kTile>
-HWY_INLINE void add_mxfp4_pairs(const Mxfp4Block& block, const uint8_t* codes,
-                                const uint8_t* scales, const int16_t* const* x, int64_t offset,
-                                V64* sums) {
+HWY_INLINE void add_mxfp4_pairs(const Mxfp4Block& block, const uint8_t* codes, int64_t code_stride,
+                                const uint8_t* scales, int64_t scale_stride,
+                                const int16_t* const* x, int64_t offset, V64* sums) {
   Plane planes[kRows][2 * kPlanes];
   V64 shifts[kRows];
   K3_UNROLL
@@ -85,8 +85,8 @@ HWY_INLINE void add_mxfp4_pairs(const Mxfp4Block& block, const uint8_t* codes,
     decode_codes(block.codes, lower, planes[r]);
     decode_codes(block.codes, upper, planes[r] + kPlanes);
     shifts[r] = load_shifts(block.spread, scales, block.least_exponent);
-    codes += block.code_stride;
-    scales += block.scale_stride;
+    codes += code_stride;
+    scales += scale_stride;
   }
   K3_UNROLL
   for (size_t t = 0; t < kTile; ++t) {
@@ -116,7 +116,8 @@ HWY_INLINE void sum_mxfp4_rows(const Mxfp4Block& block, const uint8_t* codes, co
         prefetch_ahead(codes + static_cast<int64_t>(r) * block.code_stride + line, ahead);
       }
     }
-    add_mxfp4_pairs<kRows, kTile>(block, codes, scales, x, offset, sums);
+    add_mxfp4_pairs<kRows, kTile>(block, codes, block.code_stride, scales, block.scale_stride, x,
+                                  offset, sums);
     codes += 2 * kBytes;
     scales += kPairGroups;
   }
@@ -129,10 +130,8 @@ HWY_INLINE void sum_mxfp4_rows(const Mxfp4Block& block, const uint8_t* codes, co
       std::memcpy(last_scales[r], scales + row * block.scale_stride,
                   static_cast<size_t>(rest / kMxfp4GroupInputs));
     }
-    Mxfp4Block last = block;
-    last.code_stride = 2 * kBytes;
-    last.scale_stride = kPairGroups;
-    add_mxfp4_pairs<kRows, kTile>(last, last_codes[0], last_scales[0], x, end, sums);
+    add_mxfp4_pairs<kRows, kTile>(block, last_codes[0], 2 * kBytes, last_scales[0], kPairGroups, x,
+                                  end, sums);
   }
   K3_UNROLL
   for (size_t i = 0; i < kRows * kTile; ++i) to[i] = sums[i];
