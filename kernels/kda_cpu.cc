@@ -113,7 +113,7 @@ HWY_EXPORT(kda_output_gate_head);
 
 void kda(const KdaShape& shape, const KdaInputs& in, int64_t tokens, float* state, float* o) {
   const int64_t dim = shape.head_dim;
-  parallel_ranges(shape.heads, tokens * dim * dim / 8, [&](int64_t begin, int64_t end) {
+  parallel_ranges(shape.heads, tokens * dim * dim / 3, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(3 * dim));
     for (int64_t head = begin; head < end; ++head) {
       HWY_DYNAMIC_DISPATCH(kda_head)

@@ -193,22 +193,34 @@ void add_rows(const MatrixView& weights, int64_t row, int64_t begin, int64_t end
   }
 }
 
-// At most kBlockRows integer rows against kTile vectors: sums[t * stride + row].
+// At most kBlockRows mxfp4 rows against kTile vectors: sums[t * stride + row].
 template <size_t kTile>
-void sum_integer_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
-                      const PreparedVector* const* x, int64_t stride, int64_t ahead, double* sums) {
+void sum_mxfp4_block(const MatrixView& weights, int64_t first_row, int64_t rows,
+                     const PreparedVector* const* x, int64_t stride, int64_t ahead, double* sums) {
+  const int16_t* codes[kTile];
+  for (size_t t = 0; t < kTile; ++t) codes[t] = reinterpret_cast<const int16_t*>(x[t]->arranged);
+  int64_t totals[kTile][kBlockRows] = {};
+  constexpr int64_t kInputs = kStretchInputs / static_cast<int64_t>(kTile);
+  for (int64_t begin = 0; begin < weights.cols; begin += kInputs) {
+    const int64_t end = begin + kInputs < weights.cols ? begin + kInputs : weights.cols;
+    add_mxfp4_rows<kTile>(weights, first_row, rows, begin, end, ahead, codes, kBlockRows,
+                          totals[0]);
+  }
+  for (size_t t = 0; t < kTile; ++t) {
+    double* to = sums + static_cast<int64_t>(t) * stride;
+    for (int64_t r = 0; r < rows; ++r) to[r] = static_cast<double>(totals[t][r]);
+  }
+}
+
+// At most kBlockRows rows of blocks of 160, alike.
+template <size_t kTile>
+void sum_block160_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
+                       const PreparedVector* const* x, int64_t stride, int64_t ahead,
+                       double* sums) {
   int64_t totals[kBlockRows][kTile] = {};
   constexpr int64_t kInputs = kStretchInputs / static_cast<int64_t>(kTile);
   for (int64_t begin = 0; begin < weights.cols; begin += kInputs) {
     const int64_t end = begin + kInputs < weights.cols ? begin + kInputs : weights.cols;
-    if (weights.format == Format::kMxfp4) {
-      const int16_t* codes[kTile];
-      for (size_t t = 0; t < kTile; ++t) {
-        codes[t] = reinterpret_cast<const int16_t*>(x[t]->arranged);
-      }
-      add_mxfp4_rows<kTile>(weights, first_row, rows, begin, end, ahead, codes, totals[0]);
-      continue;
-    }
     int64_t r = 0;
     if constexpr (kTile == 2) {
       for (; r + 2 <= rows; r += 2) {
@@ -270,8 +282,10 @@ void sum_tile(const MatrixView& weights, int64_t row_begin, int64_t row_end,
     double* to = sums + (begin - row_begin);
     const int64_t distance =
         distance_ahead(weights.codes + begin * weights.row_stride_bytes, ahead);
-    if (reads_codes(weights.format)) {
-      sum_integer_rows<kTile>(weights, begin, rows, x, stride, distance, to);
+    if (weights.format == Format::kMxfp4) {
+      sum_mxfp4_block<kTile>(weights, begin, rows, x, stride, distance, to);
+    } else if (reads_codes(weights.format)) {
+      sum_block160_rows<kTile>(weights, begin, rows, x, stride, distance, to);
     } else if (weights.format == Format::kBf16) {
       sum_float_rows<Bf16Weights, kTile>(weights, begin, rows, x, stride, distance, to);
     } else {
