@@ -99,6 +99,10 @@ void tune(const TuneOptions& options, std::ostream& out, std::ostream& progress)
     throw Error("--steps is ", schedule.steps, " and --learning-rate ", schedule.learning_rate,
                 ", expected at least 1, and above 0");
   }
+  if (options.window_tokens < 2 || options.check_tokens < options.window_tokens) {
+    throw Error("--window-tokens is ", options.window_tokens, " and --check-tokens ",
+                options.check_tokens, ", expected at least 2, and room for one window");
+  }
   ModelGradient student(options.pack_path, options.backend, options.window_tokens, options.verify,
                         options.train_codes);
   LayerwiseModel teacher(options.teacher_path, options.backend, options.window_tokens,

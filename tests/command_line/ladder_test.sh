@@ -87,6 +87,8 @@ expect_status 1 "$K3EXEC" tune end.k3pack --teacher-pack bf16.k3pack --text "$te
 expect_one_line err "t.k3tune: was tuned for the pack with payload [0-9a-f]{16}, end.k3pack has [0-9a-f]{16}$"
 expect_status 1 "$K3EXEC" tune ternary.k3pack --teacher-pack bf16.k3pack --text "$text"/calibration-prose.jsonl --steps 0 -o x.k3tune
 expect_one_line err "--steps is 0"
+expect_status 1 "$K3EXEC" tune ternary.k3pack --teacher-pack bf16.k3pack --text "$text"/calibration-prose.jsonl --check-tokens 9 -o x.k3tune
+expect_one_line err "--window-tokens is 256 and --check-tokens 9, expected "
 [[ ! -e x.k3tune ]] || fail "a tuning was left behind"
 
 # Any program can write a tuning. A final gain of zero makes all of the 2048 tokens equally likely.
