@@ -10,6 +10,7 @@
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/json_writer.h"
+#include "schema/output_file.h"
 #include "schema/text_file.h"
 
 namespace k3 {
@@ -163,6 +164,7 @@ void eval(const EvalCommandOptions& options, std::ostream& out, std::ostream& pr
   if (options.eval.window_tokens < 2) {
     throw Error("--window-tokens is ", options.eval.window_tokens, ", expected 2 or more");
   }
+  if (!options.receipt_path.empty()) check_writable(options.receipt_path);
   if (options.max_kl && options.against_path.empty()) {
     throw Error("--max-kl needs --against, the pack to measure the distance to");
   }

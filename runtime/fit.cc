@@ -8,6 +8,7 @@
 #include "runtime/fit_scales.h"
 #include "schema/error.h"
 #include "schema/json_writer.h"
+#include "schema/output_file.h"
 #include "schema/tuning.h"
 
 namespace k3 {
@@ -56,6 +57,7 @@ void print(const FitOptions& options, const std::vector<FittedMatrix>& fitted, i
 }  // namespace
 
 void fit(const FitOptions& options, std::ostream& out, std::ostream& progress) {
+  check_writable(options.output_path);
   LoadedModel student(options.load);
   LoadOptions load = options.load;
   load.pack_path = options.teacher_path;

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "runtime/measure_sensitivity.h"
+#include "schema/output_file.h"
 #include "schema/sensitivity.h"
 #include "schema/text_file.h"
 
@@ -54,6 +55,7 @@ void print_table(const Sensitivity& measured, std::ostream& out) {
 }  // namespace
 
 void sensitivity(const SensitivityOptions& options, std::ostream& out, std::ostream& progress) {
+  check_writable(options.output_path);
   LoadedModel base(options.load);
   const TokenWindows windows =
       read_windows(options.text_paths, CalibrationHalf::kSelect, base.tokenizer(), options.windows);

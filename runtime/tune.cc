@@ -9,6 +9,7 @@
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/json_writer.h"
+#include "schema/output_file.h"
 #include "schema/tuning.h"
 
 namespace k3 {
@@ -103,6 +104,7 @@ void tune(const TuneOptions& options, std::ostream& out, std::ostream& progress)
     throw Error("--window-tokens is ", options.window_tokens, " and --check-tokens ",
                 options.check_tokens, ", expected at least 2, and room for one window");
   }
+  check_writable(options.output_path);
   ModelGradient student(options.pack_path, options.backend, options.window_tokens, options.verify,
                         options.train_codes);
   LayerwiseModel teacher(options.teacher_path, options.backend, options.window_tokens,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "schema/error.h"
@@ -37,6 +38,12 @@ void OutputFile::sync() const {
   if (::fsync(descriptor_) != 0) {
     throw Error(path_, ": cannot bring to disk: ", std::strerror(errno));
   }
+}
+
+void check_writable(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  if (::access(parent.empty() ? "." : parent.c_str(), W_OK) == 0) return;
+  throw Error(path, ": cannot write: ", std::strerror(errno));
 }
 
 }  // namespace k3

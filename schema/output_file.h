@@ -30,4 +30,8 @@ class OutputFile {
   std::string path_;
 };
 
+// Throws Error when the folder of `path` takes no new file: for programs that compute long before
+// they write.
+void check_writable(const std::string& path);
+
 }  // namespace k3

@@ -91,6 +91,15 @@ expect_status 1 "$K3EXEC" tune ternary.k3pack --teacher-pack bf16.k3pack --text 
 expect_one_line err "--window-tokens is 256 and --check-tokens 9, expected "
 [[ ! -e x.k3tune ]] || fail "a tuning was left behind"
 
+# What cannot be written is known before hours of work.
+for command in "tune ternary.k3pack --teacher-pack bf16.k3pack" "fit ternary.k3pack --teacher-pack bf16.k3pack" \
+  "sensitivity bf16.k3pack --candidates ternary.k3pack"; do
+  expect_status 1 timeout 3 "$K3EXEC" $command --text "$text"/calibration-*.jsonl -o nowhere/x
+  expect_one_line err "nowhere/x: cannot write: No such file or directory$"
+done
+expect_status 1 timeout 3 "$K3EXEC" eval ternary.k3pack --text "$text"/heldout-*.jsonl --receipt nowhere/x
+expect_one_line err "nowhere/x: cannot write: No such file or directory$"
+
 # Any program can write a tuning. A final gain of zero makes all of the 2048 tokens equally likely.
 "$K3C" inspect bf16.k3pack --json >bf16.json
 python3 - <<'PYTHON'
