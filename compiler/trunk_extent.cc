@@ -62,23 +62,16 @@ void TrunkExtentStream::write_codes() {
 
 void TrunkExtentStream::write_scales() {
   const Blocks160 place = place_of(tensor_);
-  const auto blocks = static_cast<size_t>(place.blocks_per_row());
-  const auto rows = static_cast<size_t>(place.rows);
-  std::vector<float> scales(rows * blocks);
+  std::vector<float> scales(static_cast<size_t>(place.rows * place.blocks_per_row()));
   tuning_->read(*tensor_.tuned, scales);
+  const StoredScales stored(scales, place.rows);
 
   const int64_t start = place.multipliers_offset();
   std::vector<std::byte> end(static_cast<size_t>(place.extent_bytes() - start));
-  std::vector<uint8_t> multipliers(blocks);
-  for (size_t row = 0; row < rows; ++row) {
-    const float row_scale =
-        round_block_scales(std::span(scales).subspan(row * blocks, blocks), multipliers);
-    const auto at = static_cast<int64_t>(row);
-    std::ranges::copy(
-        std::as_bytes(std::span(multipliers)),
-        end.begin() + static_cast<std::ptrdiff_t>(place.multiplier_offset(at, 0) - start));
-    store_little_endian(std::bit_cast<uint32_t>(row_scale),
-                        &end[static_cast<size_t>(place.row_scale_offset(at) - start)]);
+  std::ranges::copy(std::as_bytes(std::span(stored.multipliers)), end.begin());
+  for (int64_t row = 0; row < place.rows; ++row) {
+    store_little_endian(std::bit_cast<uint32_t>(stored.row_scales[static_cast<size_t>(row)]),
+                        &end[static_cast<size_t>(place.row_scale_offset(row) - start)]);
   }
   stream_.write(end);
 }

@@ -114,4 +114,14 @@ void decode_rows(const MatrixView& weights, int64_t first, int64_t count, float*
   }
 }
 
+std::vector<float> decode_scales(const MatrixView& weights) {
+  std::vector<float> scales;
+  scales.reserve(static_cast<size_t>(weights.rows * weights.scales_per_row));
+  for (int64_t i = 0; i < weights.rows * weights.scales_per_row; ++i) {
+    scales.push_back(weights.row_scales[i / weights.scales_per_row] *
+                     static_cast<float>(weights.scales[i]));
+  }
+  return scales;
+}
+
 }  // namespace k3

@@ -15,9 +15,7 @@ namespace {
 
 constexpr std::string_view kGainEnding = "norm.weight";
 
-// The tensor of the model that tensor `i` of the file is for.
 TrunkTensor* find(Model& model, std::string_view name) {
-  if (name.ends_with(kTunedCodesEnding)) name.remove_suffix(kTunedCodesEnding.size());
   for (TrunkTensor& tensor : model.trunk) {
     if (tensor.name == name) return &tensor;
   }
@@ -36,7 +34,7 @@ void apply_tuning(Model& model, PassContext& context) {
   int64_t codes = 0;
   for (int64_t i = 0; i < tuning.tensors(); ++i) {
     const std::string name(tuning.name(i));
-    TrunkTensor* tensor = find(model, name);
+    TrunkTensor* tensor = find(model, tuning.target(i));
     if (tensor == nullptr) {
       context.problems.add(path, ": tensor ", name, ": is not in the model");
     } else if (tuning.has_codes(i) && lies_in_blocks160(tensor->format)) {

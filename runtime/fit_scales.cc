@@ -94,21 +94,6 @@ class Front {
   ResidualStream scratch_;
 };
 
-// Scales as a pack stores them, in the place of the student's.
-struct StoredScales {
-  std::vector<uint8_t> multipliers;
-  std::vector<float> row_scales;
-
-  StoredScales(std::span<const float> scales, int64_t rows, int64_t blocks)
-      : multipliers(scales.size()), row_scales(static_cast<size_t>(rows)) {
-    const auto width = static_cast<size_t>(blocks);
-    for (size_t row = 0; row < row_scales.size(); ++row) {
-      row_scales[row] = round_block_scales(scales.subspan(row * width, width),
-                                           std::span(multipliers).subspan(row * width, width));
-    }
-  }
-};
-
 class ScaleFit {
  public:
   ScaleFit(LoadedModel& student, LoadedModel& teacher, const TokenWindows& windows)
@@ -176,7 +161,7 @@ class ScaleFit {
     const int64_t rows = matrix.equations.rows();
     const int64_t blocks = matrix.equations.blocks();
     const StoredScales& stored =
-        *stored_.emplace_back(std::make_unique<StoredScales>(solution.scales, rows, blocks));
+        *stored_.emplace_back(std::make_unique<StoredScales>(solution.scales, rows));
     replaced_.emplace_back(matrix.student, *matrix.student);
     matrix.student->scales = stored.multipliers.data();
     matrix.student->row_scales = stored.row_scales.data();

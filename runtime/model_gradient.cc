@@ -11,8 +11,6 @@
 #include "runtime/named_matrix.h"
 #include "schema/block_codes.h"
 #include "schema/error.h"
-#include "schema/formats/block_scales.h"
-#include "schema/matrix_inputs.h"
 #include "schema/model_tensors.h"
 
 namespace k3 {
@@ -65,10 +63,7 @@ void ModelGradient::add_parameter(const ExpectedTensor& tensor, int64_t layer) {
     parameter.rows = view->rows;
     parameter.cols = view->cols;
     parameter.format = view->format;
-    for (int64_t i = 0; i < view->rows * view->scales_per_row; ++i) {
-      parameter.values.push_back(view->row_scales[i / view->scales_per_row] *
-                                 static_cast<float>(view->scales[i]));
-    }
+    parameter.values = decode_scales(*view);
     if (train_codes_) {
       parameter.latents.resize(static_cast<size_t>(view->rows * view->cols));
       parameter.latent_gradients.resize(parameter.latents.size());
@@ -89,16 +84,8 @@ void ModelGradient::store_parameters() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const TunedParameter& parameter = parameters_[i];
     if (parameter.rows == 0) continue;
-    const size_t blocks = parameter.values.size() / static_cast<size_t>(parameter.rows);
-    Stored& stored = stored_[i];
-    stored.multipliers.resize(parameter.values.size());
-    stored.row_scales.resize(static_cast<size_t>(parameter.rows));
-    for (size_t row = 0; row < stored.row_scales.size(); ++row) {
-      stored.row_scales[row] =
-          round_block_scales(std::span(parameter.values).subspan(row * blocks, blocks),
-                             std::span(stored.multipliers).subspan(row * blocks, blocks));
-    }
-    if (!parameter.latents.empty()) store_codes(parameter, stored);
+    stored_[i].scales = StoredScales(parameter.values, parameter.rows);
+    if (!parameter.latents.empty()) store_codes(parameter, stored_[i]);
   }
 }
 
@@ -120,8 +107,8 @@ void ModelGradient::put_in_place(int64_t layer, bool collect) {
       continue;
     }
     MatrixView& view = *find_matrix(model_.weights(), parameter.name).view;
-    view.scales = stored_[i].multipliers.data();
-    view.row_scales = stored_[i].row_scales.data();
+    view.scales = stored_[i].scales.multipliers.data();
+    view.row_scales = stored_[i].scales.row_scales.data();
     if (parameter.latents.empty()) {
       if (collect) tape_.collect_scales(view, parameter.gradients.data());
       continue;

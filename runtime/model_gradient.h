@@ -17,6 +17,7 @@
 #include "runtime/layerwise_model.h"
 #include "runtime/window_pass.h"
 #include "schema/aligned_bytes.h"
+#include "schema/formats/block_scales.h"
 #include "schema/model_tensors.h"
 
 namespace k3 {
@@ -64,8 +65,7 @@ class ModelGradient {
 
   // Scales and trained codes as the forward pass reads them.
   struct Stored {
-    std::vector<uint8_t> multipliers;
-    std::vector<float> row_scales;
+    StoredScales scales;
     std::vector<int8_t> codes;  // [rows, cols]
     AlignedBytes planes;        // the same, packed
   };

@@ -10,19 +10,13 @@
 #include <array>
 #include <cmath>
 
+#include "kernels/decode_rows.h"
 #include "schema/error.h"
 
 namespace k3 {
 namespace {
 
 constexpr size_t kLanes = 8;
-
-int8_t code_at(const MatrixView& matrix, int64_t row, int64_t col) {
-  if (matrix.format == Format::kInt8) {
-    return static_cast<int8_t>(matrix.codes[row * matrix.row_stride_bytes + col]);
-  }
-  return static_cast<int8_t>(ternary_code_at(matrix, row, col));
-}
 
 double product(const int8_t* codes, const float* x, size_t count) {
   std::array<float, kLanes> lanes{};
@@ -63,13 +57,12 @@ void solve_in_place(std::vector<double>& a, std::vector<double>& b) {
 ScaleEquations::ScaleEquations(const MatrixView& matrix)
     : rows_(matrix.rows), cols_(matrix.cols), blocks_(matrix.scales_per_row) {
   K3_CHECK(lies_in_blocks160(matrix.format));
+  scales_ = decode_scales(matrix);
   codes_.reserve(static_cast<size_t>(rows_ * cols_));
+  std::vector<float> codes(static_cast<size_t>(cols_));
   for (int64_t row = 0; row < rows_; ++row) {
-    for (int64_t col = 0; col < cols_; ++col) codes_.push_back(code_at(matrix, row, col));
-    for (int64_t block = 0; block < blocks_; ++block) {
-      scales_.push_back(matrix.row_scales[row] *
-                        static_cast<float>(matrix.scales[row * blocks_ + block]));
-    }
+    decode_codes(matrix, row, codes.data());
+    for (float code : codes) codes_.push_back(static_cast<int8_t>(code));
   }
   products_.resize(static_cast<size_t>(rows_ * (blocks_ + 1) * blocks_));
   squares_.resize(static_cast<size_t>(rows_));

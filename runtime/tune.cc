@@ -28,10 +28,8 @@ void start_from(const std::string& path, ModelGradient& student) {
                 hex_digits(pack.payload_xxh3()));
   }
   for (int64_t i = 0; i < tuning.tensors(); ++i) {
-    std::string_view name = tuning.name(i);
-    if (tuning.has_codes(i)) name.remove_suffix(kTunedCodesEnding.size());
     auto& parameters = student.parameters();
-    const auto found = std::ranges::find(parameters, name, &TunedParameter::name);
+    const auto found = std::ranges::find(parameters, tuning.target(i), &TunedParameter::name);
     const bool fits = found != parameters.end() &&
                       tuning.shape(i).elements() ==
                           std::ssize(tuning.has_codes(i) ? found->latents : found->values);

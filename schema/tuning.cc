@@ -67,6 +67,10 @@ TuningReader::TuningReader(const std::string& path)
   }
 }
 
+std::string_view TuningReader::target(int64_t i) const {
+  return has_codes(i) ? name(i).substr(0, name(i).size() - kTunedCodesEnding.size()) : name(i);
+}
+
 void TuningReader::read(int64_t i, std::span<float> values) const {
   K3_CHECK(!has_codes(i) && std::ssize(values) == shape(i).elements());
   file_.read_at(header_.offset_bytes(i), std::as_writable_bytes(values));

@@ -46,6 +46,8 @@ class TuningReader {
   std::string_view name(int64_t i) const { return header_.name(i); }
   const Shape& shape(int64_t i) const { return header_.shape(i); }
 
+  // The name of the pack's tensor that it is for.
+  std::string_view target(int64_t i) const;
   bool has_codes(int64_t i) const { return header_.dtype(i) == Dtype::kI8; }
 
   // Fills `values`, of the tensor's size. Thread-safe. Throws Error for a value that is not finite

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "schema/error.h"
 
@@ -29,5 +30,21 @@ inline float round_block_scales(std::span<const float> scales, std::span<uint8_t
   }
   return row_scale;
 }
+
+// All scales of a matrix as a pack stores them: each row rounded on its own.
+struct StoredScales {
+  std::vector<uint8_t> multipliers;  // [rows, blocks]
+  std::vector<float> row_scales;     // [rows]
+
+  StoredScales() = default;
+  StoredScales(std::span<const float> scales, int64_t rows)
+      : multipliers(scales.size()), row_scales(static_cast<size_t>(rows)) {
+    const size_t blocks = scales.size() / row_scales.size();
+    for (size_t row = 0; row < row_scales.size(); ++row) {
+      row_scales[row] = round_block_scales(scales.subspan(row * blocks, blocks),
+                                           std::span(multipliers).subspan(row * blocks, blocks));
+    }
+  }
+};
 
 }  // namespace k3
