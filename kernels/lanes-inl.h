@@ -51,11 +51,6 @@ using V32 = hn::Vec<D32>;
 using V64 = hn::Vec<D64>;
 constexpr size_t kBytes = hn::MaxLanes(D8());  // of a vector: 16, 32 or 64
 
-// Weights are read once and in order, but too slowly for the processor to look far ahead by itself:
-// each line asks for the one that comes this much later. Into the second-level cache, from where
-// the processor does look ahead; the first level is full of activations.
-constexpr int64_t kPrefetchBytes = 16384;
-
 // How far ahead of codes at `from` lies what is to be asked for.
 inline int64_t distance_ahead(const std::byte* from, const ReadAhead& ahead) {
   if (ahead.end == nullptr || from + kPrefetchBytes < ahead.end) return kPrefetchBytes;

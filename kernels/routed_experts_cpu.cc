@@ -205,13 +205,11 @@ void routed_experts(const RoutedExpertsShape& shape, std::span<const ExpertWeigh
   const int64_t visits = divide_up(slots, std::max<int64_t>(groups, 1));
   const int64_t band_inner = std::min(place.inner, kBandInner);
   const int64_t rate = reads_codes(place.format) ? 16 : 8;  // multiply-adds of a nanosecond
-  const int64_t threads = team_threads();
   const int64_t items = groups * place.bands();
   const auto hidden = [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
       const auto group = static_cast<size_t>(item / place.bands());
-      // Where all are equally fast, each thread takes every so many-th range.
-      const int64_t then = item + 1 < end ? item + 1 : begin + threads * (end - begin);
+      const int64_t then = item + 1;
       const std::byte* next = nullptr;
       if (then < items) {
         const ExpertWeights* expert =

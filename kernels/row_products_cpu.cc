@@ -249,6 +249,20 @@ void sum_float_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
   const int64_t whole = weights.cols / kLanes * kLanes;
   const std::byte* first = weights.codes + first_row * weights.row_stride_bytes;
   const int64_t row_bytes = weights.row_stride_bytes;
+  if constexpr (kTile == 1) {
+    if (whole == weights.cols && whole <= kInputs) {
+      int64_t r = 0;
+      for (; r + kFloatRows<1> <= rows; r += kFloatRows<1>) {
+        sum_whole_rows<Weights, kFloatRows<1> >(first + r * row_bytes, row_bytes, whole, ahead,
+                                                doubles[0], sums + r);
+      }
+      for (; r < rows; ++r) {
+        sum_whole_rows<Weights, 1>(first + r * row_bytes, row_bytes, whole, ahead, doubles[0],
+                                   sums + r);
+      }
+      return;
+    }
+  }
   int64_t begin = 0;
   do {  // once without a whole unit, too: the lanes start here
     const int64_t end = begin + kInputs < whole ? begin + kInputs : whole;
