@@ -266,14 +266,22 @@ void sum_float_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
   int64_t begin = 0;
   do {  // once without a whole unit, too: the lanes start here
     const int64_t end = begin + kInputs < whole ? begin + kInputs : whole;
+    // From a piece of rows to the piece that is read behind it, which is seldom the one in memory.
+    const auto to_next = [&](int64_t row, int64_t count) {
+      if (whole <= kInputs) return ahead;
+      if (row + 2 * count <= rows) return count * row_bytes;
+      constexpr auto kBytes = static_cast<int64_t>(sizeof(typename Weights::Weight));
+      if (end < whole) return (end - begin) * kBytes - row * row_bytes;
+      return (rows - row) * row_bytes - begin * kBytes;
+    };
     int64_t r = 0;
     for (; r + kFloatRows<kTile> <= rows; r += kFloatRows<kTile>) {
       add_float_rows<Weights, kFloatRows<kTile>, kTile>(first + r * row_bytes, row_bytes, begin,
-                                                        end, ahead, doubles,
+                                                        end, to_next(r, kFloatRows<kTile>), doubles,
                                                         lanes + r * static_cast<int64_t>(kTile));
     }
     for (; r < rows; ++r) {
-      add_float_rows<Weights, 1, kTile>(first + r * row_bytes, row_bytes, begin, end, ahead,
+      add_float_rows<Weights, 1, kTile>(first + r * row_bytes, row_bytes, begin, end, to_next(r, 1),
                                         doubles, lanes + r * static_cast<int64_t>(kTile));
     }
     begin = end;
