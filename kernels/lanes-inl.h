@@ -82,6 +82,12 @@ HWY_INLINE V32 multiply_add(V16 a, V16 b, V32 sum) {
 #endif
 }
 
+#if K3_HAS_VNNI
+HWY_INLINE void keep_in_register(V8& vector) {
+  asm("" : "+v"(vector.raw));
+}
+#endif
+
 // Digits of 0..8 times bytes of activations, added to sums that few bits suffice for. With VNNI a
 // sum is a 32-bit lane of four products, else a 16-bit lane of two.
 HWY_INLINE V16 add_byte_products(VU8 digits, V8 x, V16 sums) {
