@@ -61,6 +61,12 @@ inline int64_t distance_ahead(const std::byte* from, const ReadAhead& ahead) {
          behind_end;
 }
 
+// The same where rows are read side by side and take `bytes` together: to the same place in the
+// rows that come that much later, for what lies in between may be read already.
+inline int64_t beyond_rows(int64_t ahead, int64_t bytes) {
+  return ahead == kPrefetchBytes && bytes > 0 ? align_up(ahead, bytes) : ahead;
+}
+
 HWY_INLINE void prefetch_ahead(const uint8_t* weights, int64_t distance = kPrefetchBytes) {
   // As a number, for it may lie behind the end of an array.
   __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(weights) +

@@ -191,18 +191,19 @@ void add_mxfp4_rows(const MatrixView& weights, int64_t row, int64_t rows, int64_
   for (size_t t = 0; t < kTile; ++t) from[t] = x[t] + begin / kPairInputs * kPairCodes;
   constexpr auto kStep = static_cast<int64_t>(kReducedRows);
   constexpr size_t kRows = kMxfp4Rows<kTile>;
+  const int64_t distance = beyond_rows(ahead, static_cast<int64_t>(kRows) * block.code_stride);
   for (int64_t r = 0; r < rows; r += kStep) {
     V64 sums[kReducedRows][kTile];
     const auto count = static_cast<size_t>(rows - r < kStep ? rows - r : kStep);
     size_t i = 0;
     for (; i + kRows <= count; i += kRows) {
-      sum_mxfp4_rows<kRows, kTile>(block, codes, scales, pairs, rest, ahead, from, sums[i]);
+      sum_mxfp4_rows<kRows, kTile>(block, codes, scales, pairs, rest, distance, from, sums[i]);
       hwy::Prefetch(scales + 256);
       codes += static_cast<int64_t>(kRows) * block.code_stride;
       scales += static_cast<int64_t>(kRows) * block.scale_stride;
     }
     if (i < count) {
-      sum_mxfp4_rows<1, kTile>(block, codes, scales, pairs, rest, ahead, from, sums[i]);
+      sum_mxfp4_rows<1, kTile>(block, codes, scales, pairs, rest, distance, from, sums[i]);
       ++i;
     }
     for (; i < kReducedRows; ++i) {
