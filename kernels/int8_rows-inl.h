@@ -40,7 +40,9 @@ void add_int8_row(const MatrixView& weights, int64_t row, int64_t begin, int64_t
   for (int64_t block = begin; block < end; ++block) {
     const auto first = static_cast<size_t>(block * kBlockInputs);
     for (int64_t line = 0; line < kBlockInputs; line += 64) {
-      prefetch_ahead(reinterpret_cast<const uint8_t*>(codes) + first + line, ahead);
+      const auto* at = reinterpret_cast<const uint8_t*>(codes) + first + line;
+      prefetch_ahead(at, ahead);
+      prefetch_near<kTile>(at);
     }
     V32 block_sums[kTile];  // below 2^30 together
     for (size_t t = 0; t < kTile; ++t) block_sums[t] = hn::Zero(d32);

@@ -67,11 +67,19 @@ inline int64_t beyond_rows(int64_t ahead, int64_t bytes) {
   return ahead == kPrefetchBytes && bytes > 0 ? align_up(ahead, bytes) : ahead;
 }
 
+// Addresses as numbers, for what is asked for may lie behind the end of an array.
 HWY_INLINE void prefetch_ahead(const uint8_t* weights, int64_t distance = kPrefetchBytes) {
-  // As a number, for it may lie behind the end of an array.
-  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(weights) +
-                                                   static_cast<uintptr_t>(distance)),
-                     0, 2);
+  const uintptr_t at = reinterpret_cast<uintptr_t>(weights) + static_cast<uintptr_t>(distance);
+  __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
+}
+
+// For codes that kTile vectors meet.
+template <size_t kTile>
+HWY_INLINE void prefetch_near(const uint8_t* weights) {
+  if constexpr (kTile == 1) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(weights) + kNearBytes;
+    __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 3);
+  }
 }
 
 // sum + the products of a and b, added in pairs: which pairs is the target's choice, but they come

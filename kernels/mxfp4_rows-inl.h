@@ -113,7 +113,9 @@ HWY_INLINE void sum_mxfp4_rows(const Mxfp4Block& block, const uint8_t* codes, co
     K3_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       for (size_t line = 0; line < 2 * kBytes; line += 64) {
-        prefetch_ahead(codes + static_cast<int64_t>(r) * block.code_stride + line, ahead);
+        const uint8_t* at = codes + static_cast<int64_t>(r) * block.code_stride + line;
+        prefetch_ahead(at, ahead);
+        prefetch_near<kTile>(at);
       }
     }
     add_mxfp4_pairs<kRows, kTile>(block, codes, block.code_stride, scales, block.scale_stride, x,

@@ -206,7 +206,11 @@ void add_ternary_rows(const MatrixView& weights, int64_t row, int64_t begin, int
       for (size_t r = 0; r < kRows; ++r) {
         factors[r] = step_factors(multipliers[r] + begin, false);
         prefetch_ahead(first[r]);
-        if (Lines::kPlanes == 2) prefetch_ahead(second[r]);
+        prefetch_near<kTile>(first[r]);
+        if (Lines::kPlanes == 2) {
+          prefetch_ahead(second[r]);
+          prefetch_near<kTile>(second[r]);
+        }
       }
       add_ternary_step<Lines, kRows, kTile>(first, second, factors, x,
                                             begin / kStepBlocks * kStepBytes, high, low);
