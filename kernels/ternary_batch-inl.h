@@ -88,6 +88,8 @@ void decode_row(const MatrixView& weights, int64_t row, int64_t begin, int64_t e
   const int64_t blocks = end - begin;
   int64_t block = 0;
   for (; block + kStepBlocks <= blocks; block += kStepBlocks) {
+    prefetch_ahead(first);
+    if (Lines::kPlanes == 2) prefetch_ahead(second);
     decode_step<Lines>(first, second, multipliers[block], multipliers[block + kStepBlocks - 1],
                        values + block * kBlockInputs);
     first += kLineBytes;
@@ -100,7 +102,7 @@ void decode_row(const MatrixView& weights, int64_t row, int64_t begin, int64_t e
   decode_step<Lines>(rest[0], rest[1], multipliers[block], 0, values + block * kBlockInputs);
 }
 
-// Adds `inputs` inputs of kRows decoded rows times kTile vectors to sums[row * kBatchVectors + t].
+// Adds `inputs` inputs of kRows decoded rows times kTile vectors to sums[t * kRows + row].
 template <size_t kRows, size_t kTile>
 void add_decoded(const DecodedRows& decoded, int64_t inputs, int64_t flush_inputs,
                  const int16_t* const* x, int64_t offset, BatchSum* sums) {
@@ -125,7 +127,7 @@ void add_decoded(const DecodedRows& decoded, int64_t inputs, int64_t flush_input
     for (size_t r = 0; r < kRows; ++r) {
       for (size_t t = 0; t < kTile; ++t) {
         const V32 odd = hn::BitCast(d32, hn::ShiftRight<32>(hn::BitCast(d64, partial[r][t])));
-        int64_t* lanes = sums[r * kBatchVectors + t].lanes;
+        int64_t* lanes = sums[t * kRows + r].lanes;
         const V64 both = hn::Add(hn::MulEven(partial[r][t], one), hn::MulEven(odd, one));
         hn::Store(hn::Add(hn::Load(d64, lanes), both), d64, lanes);
       }
@@ -137,7 +139,8 @@ void add_decoded(const DecodedRows& decoded, int64_t inputs, int64_t flush_input
 template <class Lines, size_t kRows>
 void sum_ternary_batch(const MatrixView& weights, int64_t row, const int16_t* const* x,
                        size_t count, int64_t stride, double* sums) {
-  BatchSum totals[kRows * kBatchVectors] = {};
+  BatchSum totals[kBatchVectors * kRows];
+  std::memset(totals, 0, count * kRows * sizeof(BatchSum));
   DecodedRows decoded;
   const int64_t blocks = weights.scales_per_row;
   for (int64_t begin = 0; begin < blocks; begin += kDecodedBlocks) {
@@ -149,15 +152,17 @@ void sum_ternary_batch(const MatrixView& weights, int64_t row, const int16_t* co
     const int64_t offset = begin * kBlockInputs;
     size_t t = 0;
     for (; t + 4 <= count; t += 4) {
-      add_decoded<kRows, 4>(decoded, inputs, kFlushInputs<Lines>, x + t, offset, totals + t);
+      add_decoded<kRows, 4>(decoded, inputs, kFlushInputs<Lines>, x + t, offset,
+                            totals + t * kRows);
     }
     for (; t < count; ++t) {
-      add_decoded<kRows, 1>(decoded, inputs, kFlushInputs<Lines>, x + t, offset, totals + t);
+      add_decoded<kRows, 1>(decoded, inputs, kFlushInputs<Lines>, x + t, offset,
+                            totals + t * kRows);
     }
   }
   for (size_t t = 0; t < count; ++t) {
     for (size_t r = 0; r < kRows; ++r) {
-      const V64 lanes = hn::Load(D64(), totals[r * kBatchVectors + t].lanes);
+      const V64 lanes = hn::Load(D64(), totals[t * kRows + r].lanes);
       sums[static_cast<int64_t>(t) * stride + static_cast<int64_t>(r)] =
           static_cast<double>(sum_of_lanes(lanes));
     }
