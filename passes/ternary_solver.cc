@@ -15,7 +15,6 @@
 #include "passes/coordinate_descent.h"
 #include "passes/damped_factor.h"
 #include "passes/error_feedback.h"
-#include "passes/fixed_product.h"
 #include "passes/output_error.h"
 #include "passes/propagated_target.h"
 #include "passes/row_block.h"
@@ -23,6 +22,7 @@
 #include "passes/straight_through.h"
 #include "passes/ternary_round.h"
 #include "schema/error.h"
+#include "schema/float_product.h"
 
 namespace k3 {
 namespace {
@@ -173,8 +173,8 @@ void RowSolver::read(RowBlock& block, int64_t first_row) const {
       std::copy_n(weights.data() + r * cols, cols, block.weight_row(r));
     }
   } else {
-    add_product(block.rows, cols, cols, {weights.data(), cols}, {map_.data(), cols},
-                block.weights.data(), block.stride);
+    add_float_product(block.rows, cols, cols, {weights.data(), cols}, {map_.data(), cols},
+                      block.weights.data(), block.stride);
   }
 }
 
