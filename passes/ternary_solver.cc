@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <mutex>
 
@@ -23,6 +22,7 @@
 #include "passes/ternary_round.h"
 #include "schema/error.h"
 #include "schema/float_product.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 namespace {
@@ -91,16 +91,6 @@ void round_block(RowBlock& block, const ScaleOf& scale_of) {
     }
   }
 }
-
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 // What the row blocks have spent, together.
 struct Spent {

@@ -8,11 +8,11 @@
 #include "schema/float_product.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <vector>
 
 #include "schema/error.h"
+#include "schema/stopwatch.h"
 
 // Arrays of registers need a vector size known when compiling, which rules SVE out; its machines
 // run the NEON code.
@@ -305,10 +305,10 @@ double measure_multiply_peak() {
   double best = 0;
   for (int i = 0; i < 300; ++i) {
     float sum = 0.5F;
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     const double count = HWY_DYNAMIC_DISPATCH(multiply_registers)(kSteps, &sum);
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    if (std::isfinite(sum)) best = std::max(best, count / elapsed.count());
+    const double seconds = watch.seconds();
+    if (std::isfinite(sum)) best = std::max(best, count / seconds);
   }
   return best;
 }

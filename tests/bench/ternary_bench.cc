@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <iostream>
@@ -30,6 +29,7 @@
 #include "schema/float_product.h"
 #include "schema/json_writer.h"
 #include "schema/layout.h"
+#include "schema/stopwatch.h"
 #include "tests/bench/synthetic_layer.h"
 
 namespace k3 {
@@ -213,11 +213,11 @@ double dense_product_rate(const std::vector<float>& gram, int64_t cols) {
   std::vector<float> c(static_cast<size_t>(kRows * stride));
   double best = 0;
   for (int i = 0; i < 40; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     add_float_product(kRows, cols, kBlockInputs, {a.data(), kBlockInputs}, {gram.data(), cols},
                       c.data(), stride);
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    best = std::max(best, static_cast<double>(kRows * kBlockInputs * cols) / elapsed.count());
+    const double seconds = watch.seconds();
+    best = std::max(best, static_cast<double>(kRows * kBlockInputs * cols) / seconds);
   }
   return best;
 }
