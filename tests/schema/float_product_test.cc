@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <tuple>
 #include <vector>
 
+#include "tests/kernels/bit_equality.h"
 #include "tests/kernels/forced_target.h"
 #include "tests/passes/random_layer.h"
 
@@ -22,10 +22,6 @@ void add_by_definition(int64_t rows, int64_t cols, int64_t depth, FloatMatrix a,
       for (int64_t k = 0; k < depth; ++k) sum = std::fma(*a.at(i, k).data, *b.at(k, j).data, sum);
     }
   }
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 // Single elements, whole tiles, edges of tiles of one vector and of more, and more than one block
