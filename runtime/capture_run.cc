@@ -21,6 +21,7 @@
 #include "schema/hash.h"
 #include "schema/little_endian.h"
 #include "schema/stopwatch.h"
+#include "schema/teacher.h"
 #include "schema/trace_reader.h"
 #include "schema/trace_writer.h"
 

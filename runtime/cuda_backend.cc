@@ -14,7 +14,6 @@
 #include <cstring>
 #include <limits>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "kernels/operations_cuda.h"

@@ -5,6 +5,7 @@
 
 #include "runtime/comparable_packs.h"
 #include "runtime/loaded_model.h"
+#include "runtime/token_windows.h"
 #include "schema/block_codes.h"
 #include "schema/error.h"
 #include "schema/hash.h"
