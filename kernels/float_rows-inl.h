@@ -95,32 +95,24 @@ void arrange_floats(const float* x, int64_t cols, double* arranged) {
   }
 }
 
+// The lanes of kRows rows for kTile vectors.
+template <size_t kRows, size_t kTile>
+using FloatLanes = VF64[kRows][kTile][kLaneVectors];
+
 // Adds the inputs [begin, end) of kRows rows, stride_bytes apart, to their lanes, for kTile
-// arranged vectors. lanes[row * kTile + t] holds kLanes lanes in the order of the registers, and
-// starts from zero where `begin` is 0. Both ends are multiples of kLanes.
+// arranged vectors. Both ends are multiples of kLanes.
 //
 // Loops over registers are unrolled by request: left to itself, GCC keeps the array of sums in
 // memory and writes it back in every step, which takes longer than the arithmetic.
 template <class Weights, size_t kRows, size_t kTile>
-void add_float_rows(const std::byte* row, int64_t stride_bytes, int64_t begin, int64_t end,
-                    int64_t ahead, const double* const* x, double (*lanes)[kLanes]) {
+HWY_INLINE void add_to_lanes(const std::byte* row, int64_t stride_bytes, int64_t begin, int64_t end,
+                             int64_t ahead, const double* const* x,
+                             FloatLanes<kRows, kTile>& sums) {
   const typename Weights::Weight* w[kRows];
   K3_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
     w[r] = reinterpret_cast<const typename Weights::Weight*>(row + static_cast<int64_t>(r) *
                                                                        stride_bytes);
-  }
-  VF64 sums[kRows][kTile][kLaneVectors];
-  K3_UNROLL
-  for (size_t r = 0; r < kRows; ++r) {
-    K3_UNROLL
-    for (size_t t = 0; t < kTile; ++t) {
-      K3_UNROLL
-      for (size_t v = 0; v < kLaneVectors; ++v) {
-        sums[r][t][v] =
-            begin == 0 ? hn::Zero(DF64()) : hn::LoadU(DF64(), lanes[r * kTile + t] + v * kDoubles);
-      }
-    }
   }
   for (int64_t c = begin; c < end; c += kLanes) {
     K3_UNROLL
@@ -143,6 +135,26 @@ void add_float_rows(const std::byte* row, int64_t stride_bytes, int64_t begin, i
       }
     }
   }
+}
+
+// The same with lanes in memory: lanes[row * kTile + t] holds kLanes lanes in the order of the
+// registers, and starts from zero where `begin` is 0.
+template <class Weights, size_t kRows, size_t kTile>
+void add_float_rows(const std::byte* row, int64_t stride_bytes, int64_t begin, int64_t end,
+                    int64_t ahead, const double* const* x, double (*lanes)[kLanes]) {
+  FloatLanes<kRows, kTile> sums;
+  K3_UNROLL
+  for (size_t r = 0; r < kRows; ++r) {
+    K3_UNROLL
+    for (size_t t = 0; t < kTile; ++t) {
+      K3_UNROLL
+      for (size_t v = 0; v < kLaneVectors; ++v) {
+        sums[r][t][v] =
+            begin == 0 ? hn::Zero(DF64()) : hn::LoadU(DF64(), lanes[r * kTile + t] + v * kDoubles);
+      }
+    }
+  }
+  add_to_lanes<Weights, kRows, kTile>(row, stride_bytes, begin, end, ahead, x, sums);
   K3_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
     K3_UNROLL
@@ -157,20 +169,43 @@ void add_float_rows(const std::byte* row, int64_t stride_bytes, int64_t begin, i
 
 // The sum of a row that ends with a unit of kLanes.
 template <class Weights>
-HWY_INLINE double add_lanes(const double* lanes) {
-  VF64 sums[kLaneVectors];
-  for (size_t v = 0; v < kLaneVectors; ++v) sums[v] = hn::LoadU(DF64(), lanes + v * kDoubles);
+HWY_INLINE double add_lanes(VF64 (&lanes)[kLaneVectors]) {
+  K3_UNROLL
   for (size_t stride = kLaneVectors / 2; stride >= 2; stride /= 2) {
-    for (size_t v = 0; v < stride; ++v) sums[v] = hn::Add(sums[v], sums[v + stride]);
+    K3_UNROLL
+    for (size_t v = 0; v < stride; ++v) lanes[v] = hn::Add(lanes[v], lanes[v + stride]);
   }
-  return Weights::add_unit(sums[0], sums[1]);
+  return Weights::add_unit(lanes[0], lanes[1]);
+}
+
+// sums[r] = the sum of row r of kRows whole rows, for one vector: a row's end then costs a few
+// instructions, which the next row's beginning overlaps.
+template <class Weights, size_t kRows>
+void sum_whole_rows(const std::byte* row, int64_t stride_bytes, int64_t cols, int64_t ahead,
+                    const double* x, double* sums) {
+  FloatLanes<kRows, 1> lanes;
+  K3_UNROLL
+  for (size_t r = 0; r < kRows; ++r) {
+    K3_UNROLL
+    for (size_t v = 0; v < kLaneVectors; ++v) lanes[r][0][v] = hn::Zero(DF64());
+  }
+  add_to_lanes<Weights, kRows, 1>(row, stride_bytes, 0, cols, ahead, &x, lanes);
+  K3_UNROLL
+  for (size_t r = 0; r < kRows; ++r) sums[r] = add_lanes<Weights>(lanes[r][0]);
 }
 
 // The sum of one row for one vector: its lanes, put in order, and the inputs [whole, cols).
 template <class Weights>
 double finish_float_row(const std::byte* row, int64_t whole, int64_t cols, const float* values,
                         const double* lanes) {
-  if (whole == cols) return add_lanes<Weights>(lanes);
+  if (whole == cols) {
+    VF64 in_registers[kLaneVectors];
+    K3_UNROLL
+    for (size_t v = 0; v < kLaneVectors; ++v) {
+      in_registers[v] = hn::LoadU(DF64(), lanes + v * kDoubles);
+    }
+    return add_lanes<Weights>(in_registers);
+  }
   const auto* w = reinterpret_cast<const typename Weights::Weight*>(row);
   double in_order[kLanes];
   for (size_t unit = 0; unit < static_cast<size_t>(kLanes); unit += 2 * kDoubles) {

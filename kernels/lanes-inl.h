@@ -51,11 +51,6 @@ using V32 = hn::Vec<D32>;
 using V64 = hn::Vec<D64>;
 constexpr size_t kBytes = hn::MaxLanes(D8());  // of a vector: 16, 32 or 64
 
-// Weights are read once and in order, but too slowly for the processor to look far ahead by itself:
-// each line asks for the one that comes this much later. Into the second-level cache, from where
-// the processor does look ahead; the first level is full of activations.
-constexpr int64_t kPrefetchBytes = 16384;
-
 // How far ahead of codes at `from` lies what is to be asked for.
 inline int64_t distance_ahead(const std::byte* from, const ReadAhead& ahead) {
   if (ahead.end == nullptr || from + kPrefetchBytes < ahead.end) return kPrefetchBytes;
@@ -64,6 +59,12 @@ inline int64_t distance_ahead(const std::byte* from, const ReadAhead& ahead) {
   return static_cast<int64_t>(reinterpret_cast<uintptr_t>(ahead.next) -
                               reinterpret_cast<uintptr_t>(from)) +
          behind_end;
+}
+
+// The same where rows are read side by side and take `bytes` together: to the same place in the
+// rows that come that much later, for what lies in between may be read already.
+inline int64_t beyond_rows(int64_t ahead, int64_t bytes) {
+  return ahead == kPrefetchBytes && bytes > 0 ? align_up(ahead, bytes) : ahead;
 }
 
 HWY_INLINE void prefetch_ahead(const uint8_t* weights, int64_t distance = kPrefetchBytes) {
@@ -86,6 +87,12 @@ HWY_INLINE V32 multiply_add(V16 a, V16 b, V32 sum) {
   return hn::ReorderWidenMulAccumulate(D32(), a, b, sum, unused);
 #endif
 }
+
+#if K3_HAS_VNNI
+HWY_INLINE void keep_in_register(V8& vector) {
+  asm("" : "+v"(vector.raw));
+}
+#endif
 
 // Digits of 0..8 times bytes of activations, added to sums that few bits suffice for. With VNNI a
 // sum is a 32-bit lane of four products, else a 16-bit lane of two.

@@ -227,8 +227,12 @@ HWY_INLINE void multiply_pairs(const Plane (*planes)[2 * kPlanes], const int16_t
   }
   K3_UNROLL
   for (size_t k = 0; k < 2 * kPlanes; ++k) {
-    const V8 low_bytes = hn::LoadU(D8(), bytes + k * kBytes);
-    const V8 high_bytes = hn::LoadU(D8(), bytes + (2 * kPlanes + k) * kBytes);
+    V8 low_bytes = hn::LoadU(D8(), bytes + k * kBytes);
+    V8 high_bytes = hn::LoadU(D8(), bytes + (2 * kPlanes + k) * kBytes);
+    if constexpr (kRows > 1) {  // else GCC loads them again for each row
+      keep_in_register(low_bytes);
+      keep_in_register(high_bytes);
+    }
     K3_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       const VU8 codes = hn::BitCast(DU8(), planes[r][k]);

@@ -1,8 +1,8 @@
 // Rows of mxfp4 against activation codes.
 //
 // A row of few pairs costs as much to reduce as to multiply, so as many rows as a vector has 64-bit
-// lanes are reduced together. Against a single vector two rows share its loads, which would else
-// take longer than the arithmetic.
+// lanes are reduced together. Two rows share the loads of activations, which would else take longer
+// than the arithmetic.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -137,9 +137,9 @@ HWY_INLINE void sum_mxfp4_rows(const Mxfp4Block& block, const uint8_t* codes, co
   for (size_t i = 0; i < kRows * kTile; ++i) to[i] = sums[i];
 }
 
-// Rows that share their loads of activations: as many as there are registers for.
+// Rows that share their loads of activations, where there are registers for their planes.
 template <size_t kTile>
-constexpr size_t kMxfp4Rows = K3_HAS_AVX512&& kTile == 1 ? 2 : 1;
+constexpr size_t kMxfp4Rows = K3_HAS_VNNI || (K3_HAS_AVX512 && kTile == 1) ? 2 : 1;
 
 // Rows reduced together: a vector of their sums.
 constexpr size_t kReducedRows = hn::MaxLanes(D64());
@@ -191,18 +191,19 @@ void add_mxfp4_rows(const MatrixView& weights, int64_t row, int64_t rows, int64_
   for (size_t t = 0; t < kTile; ++t) from[t] = x[t] + begin / kPairInputs * kPairCodes;
   constexpr auto kStep = static_cast<int64_t>(kReducedRows);
   constexpr size_t kRows = kMxfp4Rows<kTile>;
+  const int64_t distance = beyond_rows(ahead, static_cast<int64_t>(kRows) * block.code_stride);
   for (int64_t r = 0; r < rows; r += kStep) {
     V64 sums[kReducedRows][kTile];
     const auto count = static_cast<size_t>(rows - r < kStep ? rows - r : kStep);
     size_t i = 0;
     for (; i + kRows <= count; i += kRows) {
-      sum_mxfp4_rows<kRows, kTile>(block, codes, scales, pairs, rest, ahead, from, sums[i]);
+      sum_mxfp4_rows<kRows, kTile>(block, codes, scales, pairs, rest, distance, from, sums[i]);
       hwy::Prefetch(scales + 256);
       codes += static_cast<int64_t>(kRows) * block.code_stride;
       scales += static_cast<int64_t>(kRows) * block.scale_stride;
     }
     if (i < count) {
-      sum_mxfp4_rows<1, kTile>(block, codes, scales, pairs, rest, ahead, from, sums[i]);
+      sum_mxfp4_rows<1, kTile>(block, codes, scales, pairs, rest, distance, from, sums[i]);
       ++i;
     }
     for (; i < kReducedRows; ++i) {

@@ -25,6 +25,7 @@ namespace k3::cpu {
 namespace {
 
 constexpr int64_t kTileVisits = 8;
+constexpr int64_t kScaleRows = 32;      // whose scales are asked for before a matrix begins
 constexpr int64_t kBlockOutputs = 128;  // a block's codes of one band of w2: 16 KiB of mxfp4
 
 // A batch on its way through the experts. Slot t * k + j is token t's j-th choice.
@@ -56,9 +57,17 @@ void for_each_tile(const ExpertVisits& group, const VectorOf& vector_of, const B
   }
 }
 
-// Then the thread reads `next`.
+// Asks for the scales of rows that nobody asks for ahead: their codes come one by one, but the
+// first scales of a matrix lie elsewhere.
+void prefetch_scales(const MatrixView& matrix, int64_t row, int64_t rows) {
+  for (int64_t at = 0; at < rows * matrix.scales_per_row; at += 64) {
+    hwy::Prefetch(matrix.scales + row * matrix.scales_per_row + at);
+  }
+}
+
+// Then the thread reads `next`, unless it has no codes.
 void compute_hidden_band(Batch& batch, const ExpertVisits& group, int64_t band,
-                         const std::byte* next) {
+                         const MatrixView& next) {
   const RoutedExpertsShape& shape = batch.shape;
   const MatrixView w1 = view_expert_part(shape, *group.expert, band, ExpertMatrix::kW1);
   const MatrixView w3 = view_expert_part(shape, *group.expert, band, ExpertMatrix::kW3);
@@ -70,8 +79,10 @@ void compute_hidden_band(Batch& batch, const ExpertVisits& group, int64_t band,
   for_each_tile(
       group, [&](int64_t slot) -> const PreparedVector& { return batch.latents[slot / batch.k]; },
       [&](std::span<const int64_t> slots, std::span<const PreparedVector* const> z) {
+        prefetch_scales(w3, 0, kScaleRows);
         row_sums(w1, 0, width, z, gate_sums.data(), read_rows(w1, width, w3.codes));
-        row_sums(w3, 0, width, z, up_sums.data(), read_rows(w3, width, next));
+        if (next.codes != nullptr) prefetch_scales(next, 0, kScaleRows);
+        row_sums(w3, 0, width, z, up_sums.data(), read_rows(w3, width, next.codes));
         for (size_t v = 0; v < slots.size(); ++v) {
           const double gate_power = exact_output_power(w1, z[v]->step);
           const double up_power = exact_output_power(w3, z[v]->step);
@@ -126,9 +137,7 @@ void compute_outputs(Batch& batch, int64_t tokens, int64_t begin, int64_t end, f
       if (part < parts) {
         const MatrixView then = part_at(part);
         next = then.codes + begin * then.row_stride_bytes;
-        for (int64_t at = 0; at < rows * then.scales_per_row; at += 64) {
-          hwy::Prefetch(then.scales + begin * then.scales_per_row + at);
-        }
+        prefetch_scales(then, begin, rows);
       }
       for_each_tile(
           group,
@@ -205,18 +214,16 @@ void routed_experts(const RoutedExpertsShape& shape, std::span<const ExpertWeigh
   const int64_t visits = divide_up(slots, std::max<int64_t>(groups, 1));
   const int64_t band_inner = std::min(place.inner, kBandInner);
   const int64_t rate = reads_codes(place.format) ? 16 : 8;  // multiply-adds of a nanosecond
-  const int64_t threads = team_threads();
   const int64_t items = groups * place.bands();
   const auto hidden = [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
       const auto group = static_cast<size_t>(item / place.bands());
-      // Where all are equally fast, each thread takes every so many-th range.
-      const int64_t then = item + 1 < end ? item + 1 : begin + threads * (end - begin);
-      const std::byte* next = nullptr;
+      const int64_t then = item + 1;
+      MatrixView next;
       if (then < items) {
         const ExpertWeights* expert =
             batch.groups[static_cast<size_t>(then / place.bands())].expert;
-        next = view_expert_part(shape, *expert, then % place.bands(), ExpertMatrix::kW1).codes;
+        next = view_expert_part(shape, *expert, then % place.bands(), ExpertMatrix::kW1);
       }
       compute_hidden_band(batch, batch.groups[group], item % place.bands(), next);
     }

@@ -73,10 +73,8 @@ void sum_rows(const MatrixView& weights, int64_t row_begin, int64_t row_end,
 
 #else
 
-// Float rows taken together against kTile vectors: they share loads of activations, as many as
-// registers have room for.
-template <size_t kTile>
-constexpr int64_t kFloatRows = kDoubles == 8 ? 4 / static_cast<int64_t>(kTile) : 1;
+// Float rows that are taken together and share their loads of activations.
+constexpr int64_t kFloatRows = kDoubles == 8 ? 2 : 1;
 
 ActivationStep quantize_vector(const float* x, int64_t n, int16_t* codes) {
   const hn::ScalableTag<float> df;
@@ -245,21 +243,46 @@ void sum_float_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
   const double* doubles[kTile];
   for (size_t t = 0; t < kTile; ++t) doubles[t] = reinterpret_cast<const double*>(x[t]->arranged);
   double lanes[kBlockRows * kTile][kLanes];
-  constexpr int64_t kInputs = kStretchInputs / static_cast<int64_t>(5 * kTile);
+  // A single vector may lie in the second-level cache: what is read of it serves several rows.
+  constexpr int64_t kInputs =
+      kTile == 1 ? kStretchInputs : kStretchInputs / static_cast<int64_t>(5 * kTile);
   const int64_t whole = weights.cols / kLanes * kLanes;
   const std::byte* first = weights.codes + first_row * weights.row_stride_bytes;
   const int64_t row_bytes = weights.row_stride_bytes;
+  if constexpr (kTile == 1) {
+    if (whole == weights.cols && whole <= kInputs) {
+      const int64_t distance = beyond_rows(ahead, kFloatRows * row_bytes);
+      int64_t r = 0;
+      for (; r + kFloatRows <= rows; r += kFloatRows) {
+        sum_whole_rows<Weights, kFloatRows>(first + r * row_bytes, row_bytes, whole, distance,
+                                            doubles[0], sums + r);
+      }
+      for (; r < rows; ++r) {
+        sum_whole_rows<Weights, 1>(first + r * row_bytes, row_bytes, whole, ahead, doubles[0],
+                                   sums + r);
+      }
+      return;
+    }
+  }
   int64_t begin = 0;
   do {  // once without a whole unit, too: the lanes start here
     const int64_t end = begin + kInputs < whole ? begin + kInputs : whole;
+    // From a piece of rows to the piece that is read behind it, which is seldom the one in memory.
+    const auto to_next = [&](int64_t row, int64_t count) {
+      if (whole <= kInputs) return beyond_rows(ahead, count * row_bytes);
+      if (row + 2 * count <= rows) return count * row_bytes;
+      constexpr auto kBytes = static_cast<int64_t>(sizeof(typename Weights::Weight));
+      if (end < whole) return (end - begin) * kBytes - row * row_bytes;
+      return (rows - row) * row_bytes - begin * kBytes;
+    };
     int64_t r = 0;
-    for (; r + kFloatRows<kTile> <= rows; r += kFloatRows<kTile>) {
-      add_float_rows<Weights, kFloatRows<kTile>, kTile>(first + r * row_bytes, row_bytes, begin,
-                                                        end, ahead, doubles,
-                                                        lanes + r * static_cast<int64_t>(kTile));
+    for (; r + kFloatRows <= rows; r += kFloatRows) {
+      add_float_rows<Weights, kFloatRows, kTile>(first + r * row_bytes, row_bytes, begin, end,
+                                                 to_next(r, kFloatRows), doubles,
+                                                 lanes + r * static_cast<int64_t>(kTile));
     }
     for (; r < rows; ++r) {
-      add_float_rows<Weights, 1, kTile>(first + r * row_bytes, row_bytes, begin, end, ahead,
+      add_float_rows<Weights, 1, kTile>(first + r * row_bytes, row_bytes, begin, end, to_next(r, 1),
                                         doubles, lanes + r * static_cast<int64_t>(kTile));
     }
     begin = end;

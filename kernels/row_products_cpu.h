@@ -3,6 +3,7 @@
 // and routed_experts.h, whichever instruction set the machine has.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -48,8 +49,21 @@ class ActivationBatch {
   int64_t stride_bytes_ = 0;  // a vector
 };
 
+// Weights are read once and in order, but too slowly for the processor to look far ahead by itself:
+// each line asks for the one that comes this much later. Into the second-level cache, from where
+// the processor does look ahead; the first level is full of activations. Twice as much makes what a
+// thread reads first come late more often than it helps.
+inline constexpr int64_t kPrefetchBytes = 8192;
+
+// Asks for what nobody asked for ahead: the first codes that a thread reads, from `row` on.
+inline void prefetch_first(const MatrixView& weights, int64_t row) {
+  const std::byte* from = weights.codes + row * weights.row_stride_bytes;
+  const int64_t bytes = std::min(kPrefetchBytes, (weights.rows - row) * weights.row_stride_bytes);
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 2);
+}
+
 // What a thread reads: codes up to `end`, in order, and then the ones at `next`, or nothing that is
-// known. Without an end they go on for ever.
+// known. Without an end they go on for ever: behind a matrix lies most often the next one.
 struct ReadAhead {
   const std::byte* end = nullptr;
   const std::byte* next = nullptr;

@@ -12,6 +12,7 @@
 namespace k3 {
 namespace {
 
+// Of an operation, slowest first.
 struct Row {
   std::string operation;
   OperationCost cost;
@@ -21,29 +22,21 @@ struct Row {
   double share_of_bound = 0;  // the least seconds of its time; 0 where there is no bound
 };
 
-// Slowest first.
-std::vector<Row> rows_of(const OperationCosts& costs, double seconds, const BenchmarkResult& result,
-                         bool is_decode) {
+std::vector<Row> rows_of(const OperationTotals& totals, double seconds, bool has_bound) {
   std::vector<Row> rows;
-  const bool has_bound = is_decode && !result.cache_rates.empty();
-  for (const auto& [operation, cost] : costs) {
-    const double rate = cost.seconds > 0 ? static_cast<double>(cost.bytes) / cost.seconds : 0;
-    const double bound =
-        has_bound && cost.seconds > 0 ? least_seconds(result, cost) / cost.seconds : 0;
-    rows.push_back(
-        {operation, cost, cost.seconds / seconds, rate, rate / result.read_bandwidth, bound});
+  for (const auto& [operation, total] : totals) {
+    const OperationCost& cost = total.cost;
+    Row row{.operation = operation, .cost = cost, .share_of_time = cost.seconds / seconds};
+    if (cost.seconds > 0) {
+      row.bytes_per_second = static_cast<double>(cost.bytes) / cost.seconds;
+      row.share_of_read = total.read_seconds / cost.seconds;
+      if (has_bound) row.share_of_bound = total.least_seconds / cost.seconds;
+    }
+    rows.push_back(std::move(row));
   }
   std::sort(rows.begin(), rows.end(),
             [](const Row& a, const Row& b) { return a.cost.seconds > b.cost.seconds; });
   return rows;
-}
-
-// Tokens per second of decoding where each operation takes its least seconds; 0 if unknown.
-double decode_bound(const BenchmarkResult& result, int64_t tokens) {
-  if (result.cache_rates.empty()) return 0;
-  double seconds = 0;
-  for (const auto& [operation, cost] : result.decode_costs) seconds += least_seconds(result, cost);
-  return static_cast<double>(tokens) / seconds;
 }
 
 void print_phase(const char* phase, const Rate& rate, const std::vector<Row>& rows,
@@ -68,13 +61,18 @@ void print_phase(const char* phase, const Rate& rate, const std::vector<Row>& ro
   }
 }
 
+// A member for the median, and two for the ends.
+void write_rate(JsonWriter& json, const std::string& name, const Rate& rate, double unit = 1) {
+  json.member(name, rate.median / unit);
+  json.member(name + "_least", rate.least / unit);
+  json.member(name + "_most", rate.most / unit);
+}
+
 void write_phase(JsonWriter& json, const char* phase, const Rate& rate,
                  const std::vector<Row>& rows) {
   json.key(phase);
   json.begin_object();
-  json.member("tokens_per_second", rate.median);
-  json.member("tokens_per_second_least", rate.least);
-  json.member("tokens_per_second_most", rate.most);
+  write_rate(json, "tokens_per_second", rate);
   json.key("operations");
   json.begin_array();
   for (const Row& row : rows) {
@@ -104,9 +102,9 @@ void bench(const BenchOptions& options, std::ostream& out) {
   const BenchmarkResult result = run_benchmark(model.weights(), model.experts(), model.backend(),
                                                options.load, options.benchmark);
   const int64_t decoded = options.benchmark.rounds * options.benchmark.new_tokens;
-  const auto prefill = rows_of(result.prefill_costs, result.prefill_seconds, result, false);
-  const auto decode = rows_of(result.decode_costs, result.decode_seconds, result, true);
-  const double bound = decode_bound(result, decoded);
+  const bool has_bound = result.share_of_bound.median > 0;
+  const auto prefill = rows_of(result.prefill_costs, result.prefill_seconds, false);
+  const auto decode = rows_of(result.decode_costs, result.decode_seconds, has_bound);
   const int64_t threads = team_threads();
   const bool reads_experts = !model.experts().all_resident() && !model.backend().holds_experts();
   if (options.json) {
@@ -114,8 +112,11 @@ void bench(const BenchOptions& options, std::ostream& out) {
     json.begin_object();
     json.member("backend", model.backend().name());
     json.member("threads", threads);
-    json.member("read_gb_per_s", result.read_bandwidth / 1e9);
-    if (bound > 0) json.member("decode_bound_tokens_per_second", bound);
+    write_rate(json, "read_gb_per_s", result.read_bandwidth, 1e9);
+    if (has_bound) {
+      write_rate(json, "decode_bound_tokens_per_second", result.decode_bound);
+      write_rate(json, "decode_share_of_bound", result.share_of_bound);
+    }
     write_phase(json, "prefill", result.prefill, prefill);
     write_phase(json, "decode", result.decode, decode);
     if (reads_experts) write_reading(json, model.experts(), result, decoded);
@@ -123,16 +124,23 @@ void bench(const BenchOptions& options, std::ostream& out) {
     out << '\n';
     return;
   }
-  char line[120];
-  std::snprintf(line, sizeof line, "backend %s, %lld threads, memory read %.2f GB/s in this run\n",
-                std::string(model.backend().name()).c_str(), static_cast<long long>(threads),
-                result.read_bandwidth / 1e9);
+  char line[200];
+  std::snprintf(
+      line, sizeof line,
+      "backend %s, %lld threads, memory read %.2f GB/s (%.2f to %.2f) beside the rounds\n",
+      std::string(model.backend().name()).c_str(), static_cast<long long>(threads),
+      result.read_bandwidth.median / 1e9, result.read_bandwidth.least / 1e9,
+      result.read_bandwidth.most / 1e9);
   out << line;
   print_phase("prefill", result.prefill, prefill, out);
   print_phase("decode", result.decode, decode, out);
-  if (bound > 0) {
-    std::snprintf(line, sizeof line, "  %.1f %% of the bound, %.1f tokens/s; from cache:",
-                  100 * result.decode.median / bound, bound);
+  if (has_bound) {
+    std::snprintf(
+        line, sizeof line,
+        "  %.1f %% (%.1f to %.1f) of the bound, %.1f tokens/s (%.1f to %.1f); from cache:",
+        100 * result.share_of_bound.median, 100 * result.share_of_bound.least,
+        100 * result.share_of_bound.most, result.decode_bound.median, result.decode_bound.least,
+        result.decode_bound.most);
     out << line;
     for (const auto& [format, rate] : result.cache_rates) {
       std::snprintf(line, sizeof line, " %s %.1f Gweights/s",

@@ -15,7 +15,7 @@ struct BenchOptions {
 };
 
 // Prints prefill and decode rates with their spread, then each operation's time, bytes and share of
-// the read bandwidth that was measured in the same run. Throws Error.
+// the read bandwidth that was measured beside its rounds. Throws Error.
 void bench(const BenchOptions& options, std::ostream& out);
 
 }  // namespace k3

@@ -27,16 +27,6 @@ Rate rate_of(std::vector<double> rates) {
   return {.median = rates[rates.size() / 2], .least = rates.front(), .most = rates.back()};
 }
 
-void add_costs(OperationCosts& total, const OperationCosts& part) {
-  for (const auto& [operation, cost] : part) {
-    total[operation].calls += cost.calls;
-    total[operation].seconds += cost.seconds;
-    total[operation].bytes += cost.bytes;
-    total[operation].weights += cost.weights;
-    total[operation].format = cost.format;
-  }
-}
-
 // As many reads as a visit of a layer starts that starts any.
 int usual_reads_in_flight(const ExpertCache& experts) {
   const ExpertCacheStatistics& counts = experts.statistics();
@@ -47,11 +37,25 @@ int usual_reads_in_flight(const ExpertCache& experts) {
 
 }  // namespace
 
-double least_seconds(const BenchmarkResult& result, const OperationCost& cost) {
-  const double reading = static_cast<double>(cost.bytes) / result.read_bandwidth;
-  const auto rate = result.cache_rates.find(cost.format);
-  if (cost.weights == 0 || rate == result.cache_rates.end()) return reading;
-  return std::max(reading, static_cast<double>(cost.weights) / rate->second);
+double add_round(const OperationCosts& costs, double read_bandwidth, const CacheRates& cache_rates,
+                 OperationTotals& totals) {
+  double all_least = 0;
+  for (const auto& [operation, cost] : costs) {
+    OperationTotal& total = totals[operation];
+    total.cost.calls += cost.calls;
+    total.cost.seconds += cost.seconds;
+    total.cost.bytes += cost.bytes;
+    total.cost.weights += cost.weights;
+    total.cost.format = cost.format;
+    const double reading = static_cast<double>(cost.bytes) / read_bandwidth;
+    const auto rate = cache_rates.find(cost.format);
+    const bool has_rate = cost.weights > 0 && rate != cache_rates.end();
+    const double working = has_rate ? static_cast<double>(cost.weights) / rate->second : 0;
+    total.read_seconds += reading;
+    total.least_seconds += std::max(reading, working);
+    all_least += std::max(reading, working);
+  }
+  return all_least;
 }
 
 BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Backend& backend,
@@ -70,8 +74,11 @@ BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Back
   TimedBackend timed(backend);
   Forward forward(weights, experts, timed, load.chunk_tokens, prefetched_experts(load, config));
   BenchmarkResult result;
+  std::vector<double> read_bandwidths;
   std::vector<double> prefill_rates;
   std::vector<double> decode_rates;
+  std::vector<double> bounds;
+  std::vector<double> shares_of_bound;
   std::vector<double> expert_read_rates;
   OperationCosts prefill_costs;
   const auto run_round = [&](Forward& through, int round) -> std::pair<double, double> {
@@ -102,35 +109,54 @@ BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Back
   if (!backend.works_on_host()) {
     untimed.emplace(weights, experts, backend, load.chunk_tokens, prefetched_experts(load, config));
   }
-  for (int round = -1; round < options.rounds; ++round) {
+  run_round(forward, -1);  // warms up, and says which formats decoding reads
+  if (backend.works_on_host()) {
+    for (const auto& [operation, cost] : timed.costs()) {
+      if (cost.weights == 0 || result.cache_rates.contains(cost.format)) continue;
+      result.cache_rates[cost.format] = measure_cache_rate(backend, cost.format);
+    }
+  }
+  const std::optional<double> device_bandwidth = backend.read_bandwidth();
+  std::optional<ReadBandwidth> host_memory;
+  if (!device_bandwidth) host_memory.emplace();
+  const auto read_bandwidth = [&] {
+    return device_bandwidth ? *device_bandwidth : host_memory->measure();
+  };
+  if (untimed) run_round(*untimed, -1);
+  double before = read_bandwidth();
+  for (int round = 0; round < options.rounds; ++round) {
     const auto [prefill, decode] = run_round(forward, round);
     const OperationCosts timed_prefill = prefill_costs;
     const OperationCosts timed_decode = timed.costs();
     const auto [prefill_alone, decode_alone] =
         untimed ? run_round(*untimed, round) : std::pair{prefill, decode};
-    if (round < 0) continue;  // warming up
+    const double after = read_bandwidth();
+    const double read = std::max(before, after);
+    before = after;
+    const auto tokens = static_cast<double>(options.new_tokens);
+    read_bandwidths.push_back(read);
     prefill_rates.push_back(static_cast<double>(options.prompt_tokens) / prefill_alone);
-    decode_rates.push_back(static_cast<double>(options.new_tokens) / decode_alone);
+    decode_rates.push_back(tokens / decode_alone);
     result.prefill_seconds += prefill;
     result.decode_seconds += decode;
-    add_costs(result.prefill_costs, timed_prefill);
-    add_costs(result.decode_costs, timed_decode);
+    add_round(timed_prefill, read, result.cache_rates, result.prefill_costs);
+    const double least = add_round(timed_decode, read, result.cache_rates, result.decode_costs);
+    if (backend.works_on_host()) {
+      bounds.push_back(tokens / least);
+      shares_of_bound.push_back(least / decode_alone);
+    }
     result.decode_experts += experts.statistics();
     if (!experts.all_resident() && !backend.holds_experts()) {
       expert_read_rates.push_back(measure_expert_read_bandwidth(
           weights.pack(), load.expert_reads, usual_reads_in_flight(experts), round));
     }
   }
+  result.read_bandwidth = rate_of(read_bandwidths);
   result.prefill = rate_of(prefill_rates);
   result.decode = rate_of(decode_rates);
+  result.decode_bound = rate_of(bounds);
+  result.share_of_bound = rate_of(shares_of_bound);
   result.expert_read_bandwidth = rate_of(expert_read_rates);
-  result.read_bandwidth = backend.read_bandwidth().value_or(0);
-  if (result.read_bandwidth == 0) result.read_bandwidth = measure_read_bandwidth();
-  for (const auto& [operation, cost] : result.decode_costs) {
-    if (cost.weights == 0 || !backend.works_on_host()) continue;
-    if (result.cache_rates.contains(cost.format)) continue;
-    result.cache_rates[cost.format] = measure_cache_rate(backend, cost.format);
-  }
   return result;
 }
 

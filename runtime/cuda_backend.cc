@@ -88,11 +88,8 @@ class CudaBackend final : public Backend {
   // Memory.
   bool works_on_host() const override { return false; }
   void* allocate(int64_t bytes) override {
-    void* memory = nullptr;
-    check_cuda(cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1))),
-               "to give memory");
     ++memory_changes_;
-    return memory;
+    return allocate_device_memory(bytes);
   }
   void release(void* memory) override {
     (void)cudaFree(memory);
@@ -208,11 +205,11 @@ class CudaBackend final : public Backend {
   RepeatablePass ready_;        // the last one that could have been
 };
 
-// The best of five reads of a buffer that no second-level cache holds.
+// The best of five reads of a buffer that no second-level cache holds, if weights leave so much.
 std::optional<double> CudaBackend::read_bandwidth() {
   constexpr int kRounds = 5;
-  const int64_t bytes =
-      std::min(int64_t{1} << 30, usable_device_bytes(free_device_bytes(device_)) / 256 * 256);
+  // Of all that is free: for so short a time nothing else needs it.
+  const int64_t bytes = std::min(int64_t{1} << 30, free_device_bytes(device_) / 2 / 256 * 256);
   const DeviceBytes buffer(bytes);
   ++memory_changes_;
   auto* sink = reinterpret_cast<unsigned*>(fault_.data());
@@ -420,7 +417,10 @@ void CudaBackend::routed_experts(const RoutedExpertsShape& shape,
                                  const float* weights, int64_t k, const float* z, int64_t tokens,
                                  float* u) {
   const int64_t extent_bytes = shape.place.extent_bytes();
-  if (expert_slots_ == nullptr) {  // nobody said how much memory experts may take
+  if (expert_slots_ == nullptr || expert_slots_->slot_bytes() < extent_bytes) {
+    // Nobody said how much memory experts may take, or how large those of other banks are.
+    finish();
+    expert_slots_.reset();
     expert_slots_ = std::make_unique<CudaExpertSlots>(2 * k, extent_bytes);
     ++memory_changes_;
   }

@@ -119,6 +119,7 @@ CudaExpertSlots::CudaExpertSlots(int64_t slots, int64_t extent_bytes)
 void CudaExpertSlots::bring(std::span<const ExpertWeights* const> experts, int64_t extent_bytes,
                             cudaStream_t stream, std::vector<ExpertWeights>& table,
                             std::vector<int32_t>& numbers) {
+  K3_CHECK(extent_bytes <= slot_bytes_);
   table.assign(experts.size(), {});
   numbers.assign(experts.size(), -1);
   std::unordered_map<const ExpertWeights*, size_t> slot_of_expert;  // of this call

@@ -51,6 +51,7 @@ class CudaExpertSlots {
   CudaExpertSlots(int64_t slots, int64_t extent_bytes);
 
   int64_t slots() const { return static_cast<int64_t>(slots_.size()); }
+  int64_t slot_bytes() const { return slot_bytes_; }  // the most that an expert may have
   const CudaExpertStatistics& statistics() const { return statistics_; }
 
   // Puts the experts, host weights or null, into slots, by work on `stream`, and their places into

@@ -11,18 +11,30 @@
 #include <utility>
 
 #include "runtime/cuda_check.h"
+#include "schema/error.h"
 
 namespace k3 {
+
+// Memory of the GPU for cudaFree, uninitialised and 256-byte aligned. Throws Error.
+inline std::byte* allocate_device_memory(int64_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(bytes > 0 ? bytes : 1));
+  if (error == cudaErrorMemoryAllocation) {
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    (void)cudaMemGetInfo(&free_bytes, &total_bytes);
+    throw Error("the GPU's memory is full: ", bytes, " bytes are asked for, ", free_bytes, " of ",
+                total_bytes, " are free");
+  }
+  check_cuda(error, "to give memory");
+  return static_cast<std::byte*>(memory);
+}
 
 // Uninitialised, 256-byte aligned.
 class DeviceBytes {
  public:
   DeviceBytes() = default;
-  explicit DeviceBytes(int64_t bytes) : size_bytes_(bytes) {
-    void* memory = nullptr;
-    check_cuda(cudaMalloc(&memory, static_cast<size_t>(bytes > 0 ? bytes : 1)), "to give memory");
-    data_ = static_cast<std::byte*>(memory);
-  }
+  explicit DeviceBytes(int64_t bytes) : data_(allocate_device_memory(bytes)), size_bytes_(bytes) {}
   DeviceBytes(DeviceBytes&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
         size_bytes_(std::exchange(other.size_bytes_, 0)) {}

@@ -31,7 +31,9 @@ void begin_experts(JsonWriter& json, const ExpertCache& experts,
 
 ReadingCost reading_cost(const BenchmarkResult& result, int64_t tokens) {
   ReadingCost cost{.token_seconds = result.decode_seconds};
-  for (const auto& [operation, part] : result.decode_costs) cost.compute_seconds += part.seconds;
+  for (const auto& [operation, total] : result.decode_costs) {
+    cost.compute_seconds += total.cost.seconds;
+  }
   cost.read_seconds =
       static_cast<double>(result.decode_experts.missed_bytes) / result.expert_read_bandwidth.median;
   for (double* seconds : {&cost.token_seconds, &cost.compute_seconds, &cost.read_seconds}) {

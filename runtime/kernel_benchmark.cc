@@ -122,7 +122,6 @@ class Bench {
  public:
   Bench(Backend& backend, const KernelBenchmarkOptions& options)
       : backend_(backend), options_(options) {
-    result_.read_bytes_per_second = measure_read_bandwidth();
     constexpr int64_t kCount = 100'000'000;
     int64_t done = 0;
     int64_t sum = 0;
@@ -142,9 +141,6 @@ class Bench {
     mla_attention();
     attention_residual_mix();
     elementwise();
-    // Again, so that a disturbed first measurement flatters nobody.
-    result_.read_bytes_per_second =
-        std::max(result_.read_bytes_per_second, measure_read_bandwidth());
     return std::move(result_);
   }
 
@@ -160,6 +156,7 @@ class Bench {
   // Measures call(turn) with `rate`'s threads, the turn going round.
   void measure(KernelRate rate, int64_t turns, const std::function<void(int64_t)>& call) {
     tbb::task_arena arena(rate.threads);
+    const double read_before = memory_.measure();
     int64_t turn = 0;
     rate.seconds = arena.execute([&] {
       return best_seconds([&] {
@@ -167,6 +164,7 @@ class Bench {
         turn = turn + 1 < turns ? turn + 1 : 0;
       });
     });
+    rate.read_bytes_per_second = std::max(read_before, memory_.measure());
     result_.rates.push_back(std::move(rate));
   }
 
@@ -406,6 +404,7 @@ class Bench {
 
   Backend& backend_;
   const KernelBenchmarkOptions& options_;
+  ReadBandwidth memory_;
   KernelBenchmark result_;
   std::set<int> threads_;
 };

@@ -18,10 +18,11 @@ struct KernelRate {
   int64_t cols = 0;    // inputs of an output
   int64_t batch = 1;   // tokens
   int threads = 1;
-  bool from_memory = false;  // else its weights or state stay in the cores' own caches
-  double seconds = 0;        // of one call, the best of five
-  double bytes = 0;          // of weights, scales or state that one call reads
-  double weights = 0;        // multiply-adds of one call for one token
+  bool from_memory = false;          // else its weights or state stay in the cores' own caches
+  double seconds = 0;                // of one call, the best of five
+  double bytes = 0;                  // of weights, scales or state that one call reads
+  double weights = 0;                // multiply-adds of one call for one token
+  double read_bytes_per_second = 0;  // of memory, all cores: the larger of before and after it
 };
 
 struct KernelBenchmarkOptions {
@@ -30,7 +31,6 @@ struct KernelBenchmarkOptions {
 };
 
 struct KernelBenchmark {
-  double read_bytes_per_second = 0;     // all cores, from memory
   double multiply_adds_per_second = 0;  // one core, int16 into int32, from registers
   std::vector<KernelRate> rates;
 };

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "kernels/thread_team.h"
-#include "schema/aligned_bytes.h"
 #include "schema/stopwatch.h"
 
 namespace k3 {
@@ -33,15 +32,18 @@ int64_t last_level_cache_bytes() {
   return int64_t{32} << 20;
 }
 
-double measure_read_bandwidth(int rounds) {
-  AlignedBytes buffer(8 * last_level_cache_bytes());
-  std::memset(buffer.data(), 1, buffer.span().size());
-  const auto* words = reinterpret_cast<const uint64_t*>(buffer.data());
+ReadBandwidth::ReadBandwidth() : buffer_(8 * last_level_cache_bytes()) {
+  std::memset(buffer_.data(), 1, buffer_.span().size());
+}
+
+double ReadBandwidth::measure() const {
+  constexpr int kRounds = 5;
+  const auto* words = reinterpret_cast<const uint64_t*>(buffer_.data());
   const int64_t threads = team_threads();
-  const int64_t part = buffer.size_bytes() / 8 / threads;
+  const int64_t part = buffer_.size_bytes() / 8 / threads;
   std::atomic<uint64_t> sink{0};  // keeps the sums alive
   double best = 0;
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < kRounds; ++round) {
     const Stopwatch watch;
     const auto read = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {

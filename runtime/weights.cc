@@ -47,6 +47,7 @@ void Weights::hold_nothing() {
   final_norm = output_res_norm = output_res_proj = nullptr;
   layers.assign(layers.size(), {});
   storage_.clear();
+  small_.clear();
   device_storage_.clear();
 }
 
@@ -102,7 +103,7 @@ void Weights::read_layer(size_t i) {
 }
 
 int64_t Weights::resident_bytes() const {
-  int64_t bytes = 0;
+  int64_t bytes = small_.size_bytes();
   for (const AlignedBytes& part : storage_) bytes += part.size_bytes();
   for (const auto& part : device_storage_) bytes += std::ssize(part);
   return bytes;
@@ -264,7 +265,10 @@ AlignedBytes Weights::read_floats(const std::string& name) {
 }
 
 const std::byte* Weights::keep(AlignedBytes extent) {
-  if (device_ == nullptr) return storage_.emplace_back(std::move(extent)).data();
+  if (device_ == nullptr) {
+    if (extent.size_bytes() < AlignedBytes::kHugePage) return small_.keep(extent.span());
+    return storage_.emplace_back(std::move(extent)).data();
+  }
   auto& there = device_storage_.emplace_back(make_vector<std::byte>(*device_, extent.size_bytes()));
   device_->upload(extent.data(), extent.size_bytes(), there.data());
   return there.data();

@@ -13,6 +13,7 @@
 
 #include "runtime/backend_memory.h"
 #include "runtime/missing_rule.h"
+#include "runtime/small_arrays.h"
 #include "schema/aligned_bytes.h"
 #include "schema/matrix_view.h"
 #include "schema/model_config.h"
@@ -143,6 +144,7 @@ class Weights {
   MissingRule missing_;
   Backend* device_;  // null: all is on the host
   std::vector<AlignedBytes> storage_;
+  SmallArrays small_;
   std::vector<BackendVector<std::byte>> device_storage_;
   int64_t bytes_read_ = 0;
 };

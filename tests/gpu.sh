@@ -17,7 +17,10 @@ if [[ -n $architectures ]]; then
   run=false
 else
   command -v nvidia-smi > /dev/null || { echo "gpu.sh: no nvidia-smi: this machine has no NVIDIA driver" >&2; exit 1; }
-  architectures=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)
+  # Of all cards: the one that CUDA calls the first need not be nvidia-smi's.
+  capabilities=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader) ||
+    { echo "gpu.sh: nvidia-smi fails: $capabilities" >&2; exit 1; }
+  architectures=$(sort -u <<< "$capabilities" | tr -d '. ' | paste -sd ';')
 fi
 mkdir -p "$(dirname "$build")"
 cmake -S "$root/tests/gpu" -B "$build" -G Ninja -DK3_GPU_ARCHITECTURES="$architectures" > "$build.log" 2>&1 ||

@@ -2,8 +2,8 @@
 // meets a collective whose others are not there yet.
 //
 // swapcontext makes two system calls to save signal masks that nobody changes, so it only starts a
-// fiber, and setjmp switches from then on. Sanitizers follow swapcontext alone. A fortified longjmp
-// refuses to leave the stack it is on, which is all it is for here.
+// fiber, and setjmp switches from then on; sanitizers.h says what is different for those. A
+// fortified longjmp refuses to leave the stack it is on, which is all it is for here.
 #undef _FORTIFY_SOURCE
 #include <cuda_runtime.h>
 #include <setjmp.h>
@@ -20,6 +20,14 @@
 #include <set>
 #include <vector>
 
+#include "tests/emulated_gpu/sanitizers.h"
+
+// Where the linker puts the shared memory of all kernels, by names of its own; null when there is
+// none, or it is elsewhere. NOLINTNEXTLINE(bugprone-reserved-identifier)
+extern char __start_emulated_shared[] __attribute__((weak));
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
+extern char __stop_emulated_shared[] __attribute__((weak));
+
 uint3 threadIdx;
 uint3 blockIdx;
 dim3 blockDim;
@@ -32,6 +40,7 @@ constexpr int kWarp = 32;
 constexpr size_t kStackBytes = size_t{256} << 10;
 constexpr size_t kArenaBytes = size_t{8} << 30;  // addresses; pages come when they are touched
 constexpr size_t kAlignment = 256;
+constexpr size_t kGap = kAlignment;  // behind every allocation
 
 [[noreturn]] void fail(const char* what) {
   std::fprintf(stderr, "emulated GPU: %s (block %u, thread %u)\n", what, blockIdx.x, threadIdx.x);
@@ -52,21 +61,17 @@ struct Warp {
   int kind = 0;  // of the collective that is under way
 };
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kJumps = false;
-#else
-constexpr bool kJumps = true;
-#endif
-
 // A place to go on from.
 struct Context {
   ucontext_t full;
   jmp_buf jump;
-  bool jumps = false;  // whether `jump` is where it stands
+  bool jumps = false;      // whether `jump` is where it stands
+  void* thread = nullptr;  // a sanitizer's name for it
 };
 
 void switch_context(Context& from, Context& to) {
-  if (!kJumps) {
+  become_thread(to.thread);
+  if (kIsSanitized) {
     swapcontext(&from.full, &to.full);
     return;
   }
@@ -91,6 +96,8 @@ struct Block {
   Context scheduler;
   const std::function<void()>* thread = nullptr;
   size_t running = 0;
+  char launch = 0, end = 0;      // what its threads and the scheduler agree on
+  std::array<char, 2> barriers;  // and its threads, at one barrier and at the next
 };
 
 Block block;
@@ -100,7 +107,9 @@ Counts counts;
 // A fiber serves one thread after another: starting one costs more than most threads do.
 void run_fiber() {
   for (;;) {
+    observe(&block.launch);
     (*block.thread)();
+    publish(&block.end);
     Fiber& fiber = block.fibers[block.running];
     fiber.done = true;
     switch_context(fiber.context, block.scheduler);
@@ -115,6 +124,7 @@ void start_fiber(Fiber& fiber) {
   start.uc_stack.ss_size = kStackBytes;
   start.uc_link = nullptr;
   makecontext(&start, run_fiber, 0);
+  fiber.context.thread = make_thread();
 }
 
 void arrive_and_wait(Gate& gate) {
@@ -129,7 +139,16 @@ void arrive_and_wait(Gate& gate) {
   switch_context(fiber.context, block.scheduler);
 }
 
+// Nothing may rely on what another block left in its shared memory.
+void spoil_shared_memory() {
+  if (__start_emulated_shared == nullptr) return;
+  std::memset(__start_emulated_shared, 0xFF,
+              static_cast<size_t>(__stop_emulated_shared - __start_emulated_shared));
+}
+
 void run_block(size_t threads) {
+  spoil_shared_memory();
+  block.scheduler.thread = this_thread();
   while (block.fibers.size() < threads) start_fiber(block.fibers.emplace_back());
   block.warps.assign(threads / kWarp, Warp{});
   for (Warp& warp : block.warps) warp.gate.expected = kWarp;
@@ -138,6 +157,7 @@ void run_block(size_t threads) {
     block.fibers[i].waits_for = nullptr;
     block.fibers[i].done = false;
   }
+  publish(&block.launch);
   for (size_t left = threads; left > 0;) {
     bool moved = false;
     for (size_t turn = 0; turn < threads; ++turn) {
@@ -154,6 +174,7 @@ void run_block(size_t threads) {
     }
     if (!moved) fail("deadlock: some threads wait for others that have ended or wait elsewhere");
   }
+  observe(&block.end);
 }
 
 // All device memory: one range of addresses that host code may not touch.
@@ -287,15 +308,17 @@ cudaError_t allocate(void** memory, size_t bytes) {
   if (a.used_bytes + padded > a.limit_bytes) return cudaErrorMemoryAllocation;
   size_t at = 0;  // first fit
   for (const auto& [offset, length] : a.used) {
-    if (offset - at >= padded) break;
-    at = offset + length;
+    if (offset - at >= padded + kGap) break;
+    at = offset + length + kGap;
   }
-  if (at + padded > kArenaBytes) return cudaErrorMemoryAllocation;
+  if (at + padded + kGap > kArenaBytes) return cudaErrorMemoryAllocation;
   a.used[at] = padded;
   a.used_bytes += padded;
   *memory = a.begin + at;
   const OnDevice touch;
+  allow(*memory, padded);
   std::memset(*memory, 0xCD, padded);  // nothing may rely on zeros
+  forbid(a.begin + at + bytes, padded + kGap - bytes);
   return cudaSuccess;
 }
 
@@ -338,7 +361,10 @@ uint64_t exchange(uint64_t value, int source_lane, int kind) {
 }
 
 void wait_for_block() {
+  char* barrier = &block.barriers[block.gate.generation % 2];
+  publish(barrier);
   arrive_and_wait(block.gate);
+  observe(barrier);
 }
 
 }  // namespace emulated
@@ -389,7 +415,9 @@ cudaError_t cudaFree(void* memory) {
   const auto found = a.used.find(static_cast<size_t>(static_cast<std::byte*>(memory) - a.begin));
   if (found == a.used.end()) return cudaErrorInvalidValue;
   const OnDevice touch;
+  allow(memory, found->second);
   std::memset(memory, 0xDD, found->second);
+  forbid(memory, found->second);
   a.used_bytes -= found->second;
   a.used.erase(found);
   return cudaSuccess;
@@ -438,12 +466,6 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) 
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   return enqueue(stream, [=] { std::memcpy(dst, src, bytes); });
-}
-cudaError_t cudaMemcpy(void* dst, const void* src, size_t bytes, cudaMemcpyKind) {
-  if (cudaDeviceSynchronize() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
-  const OnDevice touch;
-  std::memcpy(dst, src, bytes);
-  return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* dst, int value, size_t bytes, cudaStream_t stream) {
   return enqueue(stream, [=] { std::memset(dst, value, bytes); });

@@ -1,5 +1,6 @@
 // Device memory with a test's values in it, and the stream that all its work runs on; the same for
-// a GPU and for the emulated one.
+// a GPU and for the emulated one. Copies run on that stream too: a plain cudaMemcpy from the host
+// may return before its last bytes have arrived, and a non-blocking stream does not wait for them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -39,9 +40,10 @@ class DeviceArray {
     data_ = static_cast<T*>(memory);
   }
   explicit DeviceArray(std::span<const T> values) : DeviceArray(values.size()) {
-    if (!values.empty()) {
-      check_cuda(cudaMemcpy(data_, values.data(), values.size_bytes(), cudaMemcpyHostToDevice));
-    }
+    if (values.empty()) return;
+    check_cuda(cudaMemcpyAsync(data_, values.data(), values.size_bytes(), cudaMemcpyHostToDevice,
+                               the_stream()));
+    check_cuda(cudaStreamSynchronize(the_stream()));
   }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(std::span<const T>(values)) {}
   DeviceArray(const T* values, int64_t count)
@@ -59,9 +61,11 @@ class DeviceArray {
     return values;
   }
   void copy_to(T* host) const {
+    if (size_ != 0) {
+      check_cuda(
+          cudaMemcpyAsync(host, data_, size_ * sizeof(T), cudaMemcpyDeviceToHost, the_stream()));
+    }
     check_cuda(cudaStreamSynchronize(the_stream()));
-    if (size_ == 0) return;
-    check_cuda(cudaMemcpy(host, data_, size_ * sizeof(T), cudaMemcpyDeviceToHost));
   }
 
  private:

@@ -30,6 +30,7 @@ constexpr int64_t kCachesOfMatrices = 4;
 class Graph {
  public:
   explicit Graph(const std::function<void()>& work) {
+    work();  // kernels are loaded when they first run, and that is no work for a capture
     check_cuda(cudaStreamBeginCapture(the_stream(), cudaStreamCaptureModeThreadLocal));
     work();
     cudaGraph_t graph = nullptr;

@@ -74,6 +74,58 @@ TEST(ThreadTeam, UsesTheThreadsThatTbbWould) {
   tbb::task_arena(7).execute([] { EXPECT_EQ(team_threads(), 5); });
 }
 
+TEST(RangeParts, AThreadReadsItsPartInOrderAndThenWhatIsLeftOfOthers) {
+  constexpr int64_t kSlow = 1 << 20;  // "nanoseconds": so that every row is a range
+  RangeParts parts(3, 7, kSlow);
+  ASSERT_EQ(parts.parts(), 3);
+  ASSERT_EQ(parts.ranges(), 7);
+  RangeTaker second(parts, 1);
+  RangeTaker third(parts, 2);
+  LoopRange range;
+  const auto next = [&](RangeTaker& taker) { return taker.take(range) ? range.begin : -1; };
+  EXPECT_EQ(next(third), 4);
+  EXPECT_EQ(next(second), 2);
+  EXPECT_EQ(next(second), 3);
+  EXPECT_EQ(next(second), 5);
+  EXPECT_EQ(next(third), 6);
+  EXPECT_EQ(next(third), 0);
+  EXPECT_EQ(next(second), 1);
+  EXPECT_EQ(next(second), -1);
+  EXPECT_EQ(next(third), -1);
+}
+
+TEST(RangeParts, EveryRowIsTakenOnceHoweverManyThreadsThereAre) {
+  for (const int64_t threads : {1, 2, 5, 200}) {
+    for (const int64_t count : {0, 1, 2, 63, 64, 65, 1000}) {
+      for (const int64_t cost : {0, 1, 500, 1 << 20}) {
+        RangeParts parts(threads, count, cost);
+        std::vector<int> taken(static_cast<size_t>(count));
+        for (int64_t slot = parts.parts() - 1; slot >= 0; --slot) {
+          RangeTaker taker(parts, slot);
+          for (LoopRange range; taker.take(range);) {
+            for (int64_t i = range.begin; i < range.end; ++i) ++taken[static_cast<size_t>(i)];
+          }
+        }
+        EXPECT_EQ(taken, std::vector<int>(static_cast<size_t>(count), 1))
+            << threads << " threads, " << count << " rows of " << cost;
+      }
+    }
+  }
+}
+
+TEST(ParallelRanges, EveryRowIsVisitedOnce) {
+  const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, 4);
+  tbb::task_arena(4).execute([] {
+    std::vector<int> visits(1000);
+    for (int loop = 1; loop <= 2000; ++loop) {
+      parallel_ranges(1000, 1000, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) ++visits[static_cast<size_t>(i)];
+      });
+      ASSERT_EQ(visits, std::vector<int>(1000, loop));
+    }
+  });
+}
+
 TEST(ParallelPhases, TheSecondLoopSeesAllOfTheFirst) {
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, 4);
   tbb::task_arena(4).execute([] {

@@ -179,9 +179,10 @@ struct Shape {
 constexpr Shape kStoredShapes[] = {
     {1, 1, 2},   {2, 31, 1},   {3, 32, 7},   {5, 33, 3},  {16, 64, 2},  {17, 159, 1}, {15, 160, 7},
     {7, 161, 4}, {33, 192, 3}, {4, 320, 17}, {3, 481, 2}, {257, 64, 1}, {513, 32, 2}, {9, 1600, 5}};
-// Widths of K3: hidden, the dense layer's inner, experts', and a batch.
-constexpr Shape kCountedShapes[] = {
-    {896, 7168, 3}, {96, 33792, 2}, {513, 7168, 17}, {3072, 3584, 1}, {3584, 3072, 1}};
+// Widths of K3: hidden, the dense layer's inner, experts', and a batch; and so many rows that a GPU
+// takes them two by two.
+constexpr Shape kCountedShapes[] = {{896, 7168, 3},  {96, 33792, 2},  {513, 7168, 17},
+                                    {3072, 3584, 1}, {3584, 3072, 1}, {4099, 320, 1}};
 
 std::vector<VectorCase> matmul_cases(Format format) {
   std::vector<VectorCase> cases;
@@ -394,6 +395,7 @@ std::vector<VectorCase> experts_cases() {
   add_experts_case(cases, {Format::kMxfp4, 64, 64}, 2, 2, 3, Activation::kSilu);
   add_experts_case(cases, {Format::kBf16, 41, 70}, 3, 2, 3, Activation::kSitu);
   add_experts_case(cases, {Format::kF32, 33, 257}, 2, 1, 2, Activation::kSitu);
+  add_experts_case(cases, {Format::kMxfp4, 32, 2336}, 1, 1, 1, Activation::kSitu);  // ten bands
   return cases;
 }
 

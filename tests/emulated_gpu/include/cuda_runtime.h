@@ -5,10 +5,13 @@
 // NVIDIA's. Each thread of a block is a fiber; a warp's shuffles and a block's barriers wait for
 // all their threads, so a collective that some lanes skip is a deadlock that is reported. Streams
 // run nothing until somebody waits for them, and device memory cannot be touched by host code, so a
-// missing wait or a pointer of the wrong side shows too. What it cannot show: races between
-// threads that no order of fibers reveals, registers, and time.
+// missing wait or a pointer of the wrong side shows too. Under ThreadSanitizer a missing barrier is
+// a data race, under AddressSanitizer a byte behind an allocation is out of bounds (sanitizers.h).
+// What it cannot show: races between blocks, registers, and time.
 //
 // Names are CUDA's own; each does what CUDA documents, for the arguments that this program passes.
+// There is no cudaMemcpy: when it returns, what it took from the host may still be on its way, and
+// a non-blocking stream, which is the only kind here, does not wait for that.
 #pragma once
 
 #include <array>
@@ -20,7 +23,11 @@
 
 #define __global__
 #define __device__
+#ifdef __SANITIZE_ADDRESS__  // which watches the ends of arrays in no section but its own
 #define __shared__ static
+#else
+#define __shared__ static __attribute__((section("emulated_shared")))
+#endif
 #define __launch_bounds__(...)
 
 struct uint3 {
@@ -106,7 +113,6 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
-cudaError_t cudaMemcpy(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemsetAsync(void* dst, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
@@ -204,21 +210,18 @@ inline int __any_sync(unsigned mask, int condition) {
   return any;
 }
 
-// Fibers take turns only at collectives, so a plain read and write is atomic.
+// Relaxed, as CUDA's are.
 template <class T>
 T atomicAdd(T* at, T value) {
-  const T old = *at;
-  *at = static_cast<T>(old + value);
-  return old;
+  return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
 }
 inline unsigned atomicOr(unsigned* at, unsigned value) {
-  const unsigned old = *at;
-  *at = old | value;
-  return old;
+  return __atomic_fetch_or(at, value, __ATOMIC_RELAXED);
 }
 inline unsigned long long atomicMin(unsigned long long* at, unsigned long long value) {
-  const unsigned long long old = *at;
-  *at = old < value ? old : value;
+  unsigned long long old = __atomic_load_n(at, __ATOMIC_RELAXED);
+  // Fibers take turns only at collectives, so nobody comes between.
+  if (value < old) __atomic_store_n(at, value, __ATOMIC_RELAXED);
   return old;
 }
 template <class T>

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 
 #include "runtime/backend_choice.h"
+#include "runtime/backend_memory.h"
 #include "runtime/cuda_backend.h"
 #include "runtime/loaded_model.h"
+#include "schema/formats/bf16.h"
 #include "tests/runtime/packs.h"
 #include "tests/temp_folder.h"
 #include "tests/thrown_message.h"
@@ -151,6 +154,63 @@ TEST(CudaBackend, BringsExpertsFromTheHostWhenNotAllFit) {
               LoadedModel(options_for("nano"), make_cuda_backend({.expert_bytes = expert}));
             }).find("experts need "),
             std::string::npos);
+}
+
+// One token at two experts of a bank that nobody announced: every weight is another small number.
+std::vector<float> outputs_of_bank(Backend& backend, Format format) {
+  constexpr int64_t kWidth = 32;
+  RoutedExpertsShape shape;
+  shape.place = {.format = format, .latent = kWidth, .inner = kWidth};
+  shape.fixed_point = 30;
+  std::vector<std::vector<std::byte>> extents;
+  std::vector<ExpertWeights> weights;
+  for (int expert = 0; expert < 2; ++expert) {
+    std::vector<std::byte>& extent = extents.emplace_back();
+    for (int i = 0; i < 3 * kWidth * kWidth; ++i) {
+      const float value = 0.01F * static_cast<float>((37 * i + 11 * expert) % 64 - 32);
+      const uint16_t code = encode_bf16(value);
+      const auto bytes = format == Format::kBf16 ? std::as_bytes(std::span(&code, 1))
+                                                 : std::as_bytes(std::span(&value, 1));
+      extent.insert(extent.end(), bytes.begin(), bytes.end());
+    }
+  }
+  for (const auto& extent : extents) weights.push_back({.extent = extent.data()});
+  const ExpertWeights* experts[] = {&weights[0], &weights[1]};
+  const std::vector<float> z(kWidth, 1.5F);
+  const std::vector<float> shares = {0.5F, 0.25F};
+  Floats z_there = make_vector<float>(backend, kWidth);
+  Floats shares_there = make_vector<float>(backend, 2);
+  Floats u_there = make_vector<float>(backend, kWidth);
+  backend.upload(z.data(), kWidth * int64_t{sizeof(float)}, z_there.data());
+  backend.upload(shares.data(), 2 * int64_t{sizeof(float)}, shares_there.data());
+  backend.routed_experts(shape, experts, shares_there.data(), 2, z_there.data(), 1, u_there.data());
+  std::vector<float> u(kWidth);
+  backend.download(u_there.data(), kWidth * int64_t{sizeof(float)}, u.data());
+  return u;
+}
+
+TEST(CudaBackend, TakesBanksOfLargerExpertsThanTheFirst) {
+  const auto cpu = make_backend("cpu");
+  const auto cuda = make_cuda_backend({});
+  for (const Format format : {Format::kBf16, Format::kF32, Format::kBf16}) {
+    EXPECT_TRUE(same_bits(outputs_of_bank(*cuda, format), outputs_of_bank(*cpu, format)));
+  }
+}
+
+TEST(CudaBackend, SaysHowMuchMemoryIsMissing) {
+  const auto backend = make_cuda_backend({});
+  emulated::set_device(emulated::default_device(), int64_t{1} << 26);
+  const std::string message = thrown_message([&] { backend->allocate(int64_t{1} << 27); });
+  EXPECT_TRUE(message.starts_with("the GPU's memory is full: 134217728 bytes are asked for, 6"))
+      << message;
+  EXPECT_TRUE(message.ends_with(" of 67108864 are free")) << message;
+  emulated::set_device(emulated::default_device(), int64_t{1} << 32);
+}
+
+TEST(CudaBackend, MeasuresItsMemoryWhenWeightsLeaveLittleOfIt) {
+  emulated::set_device(emulated::default_device(), int64_t{1} << 25);
+  EXPECT_GT(make_cuda_backend({})->read_bandwidth().value_or(0), 0);
+  emulated::set_device(emulated::default_device(), int64_t{1} << 32);
 }
 
 TEST(CudaBackend, LeavesExpertsToTheHostsCacheWhereTheMemoryIsTheHosts) {
