@@ -1,6 +1,5 @@
 #include "compiler/verify.h"
 
-#include <chrono>
 #include <iostream>
 
 #include "compiler/report.h"
@@ -8,6 +7,7 @@
 #include "schema/hash.h"
 #include "schema/json_writer.h"
 #include "schema/pack_reader.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 namespace {
@@ -34,7 +34,7 @@ void print_json(const PackReader& pack, const std::vector<std::string>& faults) 
 bool run_verify(const VerifyRequest& request) {
   const PackReader pack(request.pack);
   Progress progress(Progress::style_for_stderr(request.quiet));
-  const auto started = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   progress.start("verify", pack.file_bytes());
   int64_t reported = 0;
   const std::vector<std::string> faults = pack.verify([&](int64_t done) {
@@ -42,15 +42,15 @@ bool run_verify(const VerifyRequest& request) {
     reported = done;
   });
   progress.finish();
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
+  const double seconds = watch.seconds();
 
   if (request.json) {
     print_json(pack, faults);
     return faults.empty();
   }
   if (faults.empty()) {
-    const auto rate = static_cast<int64_t>(static_cast<double>(pack.file_bytes()) /
-                                           std::max(elapsed.count(), 1e-9));
+    const auto rate =
+        static_cast<int64_t>(static_cast<double>(pack.file_bytes()) / std::max(seconds, 1e-9));
     std::cout << pack.path() << ": OK, " << format_count(pack.file_bytes()) << " bytes, payload "
               << hex_digits(pack.payload_xxh3()) << ", " << format_bytes(rate) << "/s\n";
     return true;

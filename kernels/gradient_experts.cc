@@ -13,10 +13,10 @@
 #include "kernels/decode_rows.h"
 #include "kernels/elementary.h"
 #include "kernels/expert_visits.h"
-#include "kernels/float_product.h"
 #include "kernels/gradients.h"
 #include "kernels/lane_sum.h"
 #include "kernels/parallel.h"
+#include "kernels/team_product.h"
 #include "schema/error.h"
 
 namespace k3::gradient {
@@ -101,22 +101,22 @@ class Visits {
     std::vector<float> up = zeros(values);
     std::vector<float> hidden = zeros(values);
     std::vector<float> g_hidden = zeros(values);
-    add_float_product(visits_, inner, latent_, {z_.data(), latent_}, gate_rows.transposed(),
-                      gate.data(), inner);
-    add_float_product(visits_, inner, latent_, {z_.data(), latent_}, up_rows.transposed(),
-                      up.data(), inner);
+    add_team_product(visits_, inner, latent_, {z_.data(), latent_}, gate_rows.transposed(),
+                     gate.data(), inner);
+    add_team_product(visits_, inner, latent_, {z_.data(), latent_}, up_rows.transposed(), up.data(),
+                     inner);
     cpu::glu(glu_rule(shape_), gate.data(), up.data(), values, hidden.data());
-    add_float_product(visits_, inner, latent_, {gu_.data(), latent_}, {w2.data(), inner},
-                      g_hidden.data(), inner);
+    add_team_product(visits_, inner, latent_, {gu_.data(), latent_}, {w2.data(), inner},
+                     g_hidden.data(), inner);
     weigh(inner, hidden.data(), g_hidden.data());
     if (!wants_gz) return;
     std::vector<float> g_gate = zeros(values);
     std::vector<float> g_up = zeros(values);
     glu(glu_rule(shape_), gate.data(), up.data(), g_hidden.data(), values, g_gate.data(),
         g_up.data());
-    add_float_product(visits_, latent_, inner, {g_gate.data(), inner}, gate_rows, gz_.data(),
-                      latent_);
-    add_float_product(visits_, latent_, inner, {g_up.data(), inner}, up_rows, gz_.data(), latent_);
+    add_team_product(visits_, latent_, inner, {g_gate.data(), inner}, gate_rows, gz_.data(),
+                     latent_);
+    add_team_product(visits_, latent_, inner, {g_up.data(), inner}, up_rows, gz_.data(), latent_);
   }
 
   // g_hidden comes as W2^T gu, and leaves weighted as u weights the visit.

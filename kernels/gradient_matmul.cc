@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "kernels/decode_rows.h"
-#include "kernels/float_product.h"
 #include "kernels/gradients.h"
 #include "kernels/lane_sum.h"
 #include "kernels/parallel.h"
+#include "kernels/team_product.h"
 #include "schema/error.h"
 
 namespace k3::gradient {
@@ -20,8 +20,8 @@ void add_input_gradient(const MatrixView& weights, const float* gy, int64_t toke
   parallel_ranges(weights.rows, cols, [&](int64_t begin, int64_t end) {
     decode_rows(weights, begin, end - begin, decoded.data() + begin * cols);
   });
-  add_float_product(tokens, cols, weights.rows, {gy, weights.rows}, {decoded.data(), cols}, gx,
-                    cols);
+  add_team_product(tokens, cols, weights.rows, {gy, weights.rows}, {decoded.data(), cols}, gx,
+                   cols);
 }
 
 // Sum over a block's inputs of dL/dw x code, since w = scale x code.
@@ -51,8 +51,8 @@ void add_scale_gradient(const MatrixView& weights, const float* x, const float* 
       const int64_t rows = std::min(kRows, weights.rows - first);
       std::fill(weight_gradients.begin(), weight_gradients.end(), 0.0F);
       const FloatMatrix outputs{gy + first, weights.rows};
-      add_float_product(rows, cols, tokens, outputs.transposed(), {x, cols},
-                        weight_gradients.data(), cols);
+      add_team_product(rows, cols, tokens, outputs.transposed(), {x, cols}, weight_gradients.data(),
+                       cols);
       for (int64_t r = 0; r < rows; ++r) {
         contract_row(weights, first + r, weight_gradients.data() + r * cols, codes.data(),
                      g_scales);
@@ -73,7 +73,7 @@ void matmul(const MatrixView& weights, const float* x, const float* gy, int64_t 
 void matmul_weights(const float* x, const float* gy, int64_t tokens, int64_t rows, int64_t cols,
                     float* g_weights) {
   const FloatMatrix outputs{gy, rows};
-  add_float_product(rows, cols, tokens, outputs.transposed(), {x, cols}, g_weights, cols);
+  add_team_product(rows, cols, tokens, outputs.transposed(), {x, cols}, g_weights, cols);
 }
 
 }  // namespace k3::gradient

@@ -8,12 +8,12 @@
 
 #include "kernels/decode_rows.h"
 #include "kernels/elementary.h"
-#include "kernels/float_product.h"
 #include "kernels/gradients.h"
 #include "kernels/lane_sum.h"
 #include "kernels/mla_attention.h"
 #include "kernels/parallel.h"
 #include "kernels/simd_targets.h"
+#include "kernels/team_product.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gradient_mla_attention.cc"
@@ -90,10 +90,10 @@ class Head {
         g_values_(zeros(call.tokens * shape_.v_dim)) {
     decode_rows(call.kv_b, shape_.key_row(head), shape_.content_dim + shape_.v_dim,
                 weights_.data());
-    add_float_product(call.tokens, shape_.content_dim, shape_.latent, call.latents(),
-                      key_weights().transposed(), keys_.data(), shape_.query_dim());
-    add_float_product(call.tokens, shape_.v_dim, shape_.latent, call.latents(),
-                      value_weights().transposed(), values_.data(), shape_.v_dim);
+    add_team_product(call.tokens, shape_.content_dim, shape_.latent, call.latents(),
+                     key_weights().transposed(), keys_.data(), shape_.query_dim());
+    add_team_product(call.tokens, shape_.v_dim, shape_.latent, call.latents(),
+                     value_weights().transposed(), values_.data(), shape_.v_dim);
     for (int64_t s = 0; s < call.tokens; ++s) {
       std::copy_n(call.cache + s * shape_.cache_width() + shape_.latent, shape_.extra_dim,
                   keys_.data() + s * shape_.query_dim() + shape_.content_dim);
@@ -110,10 +110,10 @@ class Head {
   // Adds to g_cache [tokens, latent + extra].
   void add_cache_gradient(float* g_cache) const {
     const int64_t width = shape_.cache_width();
-    add_float_product(call_.tokens, shape_.latent, shape_.content_dim,
-                      {g_keys_.data(), shape_.query_dim()}, key_weights(), g_cache, width);
-    add_float_product(call_.tokens, shape_.latent, shape_.v_dim, {g_values_.data(), shape_.v_dim},
-                      value_weights(), g_cache, width);
+    add_team_product(call_.tokens, shape_.latent, shape_.content_dim,
+                     {g_keys_.data(), shape_.query_dim()}, key_weights(), g_cache, width);
+    add_team_product(call_.tokens, shape_.latent, shape_.v_dim, {g_values_.data(), shape_.v_dim},
+                     value_weights(), g_cache, width);
     for (int64_t s = 0; s < call_.tokens; ++s) {
       const float* from = g_keys_.data() + s * shape_.query_dim() + shape_.content_dim;
       float* const to = g_cache + s * width + shape_.latent;
@@ -134,10 +134,10 @@ class Head {
     const FloatMatrix values{values_.data(), shape_.v_dim};
     std::vector<float> probabilities = zeros(count * seen);
     std::vector<float> g_scores = zeros(count * seen);
-    add_float_product(count, seen, query_dim, queries, keys.transposed(), probabilities.data(),
-                      seen);
-    add_float_product(count, seen, shape_.v_dim, outputs, values.transposed(), g_scores.data(),
-                      seen);
+    add_team_product(count, seen, query_dim, queries, keys.transposed(), probabilities.data(),
+                     seen);
+    add_team_product(count, seen, shape_.v_dim, outputs, values.transposed(), g_scores.data(),
+                     seen);
     const double scale = 1.0 / std::sqrt(static_cast<double>(query_dim));
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row_seen = first + i + 1;
@@ -151,12 +151,12 @@ class Head {
     const FloatMatrix g_scores_matrix{g_scores.data(), seen};
     const FloatMatrix probability_matrix{probabilities.data(), seen};
     if (gq != nullptr) {
-      add_float_product(count, query_dim, seen, g_scores_matrix, keys, gq + q_at, call_.q_stride());
+      add_team_product(count, query_dim, seen, g_scores_matrix, keys, gq + q_at, call_.q_stride());
     }
-    add_float_product(seen, query_dim, count, g_scores_matrix.transposed(), queries, g_keys_.data(),
-                      query_dim);
-    add_float_product(seen, shape_.v_dim, count, probability_matrix.transposed(), outputs,
-                      g_values_.data(), shape_.v_dim);
+    add_team_product(seen, query_dim, count, g_scores_matrix.transposed(), queries, g_keys_.data(),
+                     query_dim);
+    add_team_product(seen, shape_.v_dim, count, probability_matrix.transposed(), outputs,
+                     g_values_.data(), shape_.v_dim);
   }
 
   FloatMatrix key_weights() const { return {weights_.data(), shape_.latent}; }

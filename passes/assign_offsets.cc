@@ -6,7 +6,6 @@
 // Every size is known here before a byte is encoded: weights by format and layout, side files and
 // text reports because they are compressed now, and source hashes because they are eight bytes
 // each and stored raw.
-#include <algorithm>
 #include <array>
 
 #include "passes/pass.h"

@@ -14,7 +14,7 @@
 #include <cmath>
 #include <vector>
 
-#include "passes/fixed_product.h"
+#include "passes/listed_factor.h"
 
 namespace k3 {
 namespace {

@@ -9,8 +9,9 @@
 #include <cmath>
 #include <vector>
 
-#include "passes/fixed_product.h"
+#include "passes/parallel_product.h"
 #include "schema/error.h"
+#include "schema/float_product.h"
 #include "schema/layout.h"
 
 namespace k3 {
@@ -88,8 +89,8 @@ void update_behind(float* behind, int64_t stride, int64_t rows, int64_t size, co
     // The long strips first.
     const int64_t begin = (divide_up(rows, kStrip) - 1 - strip) * kStrip;
     const int64_t count = std::min(kStrip, rows - begin);
-    add_product(count, begin + count, size, {panel.negated.data() + begin * size, size},
-                {panel.transposed.data(), rows}, behind + begin * stride, stride);
+    add_float_product(count, begin + count, size, {panel.negated.data() + begin * size, size},
+                      {panel.transposed.data(), rows}, behind + begin * stride, stride);
   });
 }
 

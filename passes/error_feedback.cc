@@ -12,7 +12,7 @@
 #include <numeric>
 
 #include "passes/damped_factor.h"
-#include "passes/fixed_product.h"
+#include "schema/float_product.h"
 
 namespace k3 {
 namespace {
@@ -70,8 +70,8 @@ double ErrorFeedback::choose_codes(RowBlock& block) const {
         for (int64_t j = first; j < place; ++j) target[j] -= error * feedback[j];
       }
     }
-    add_product(block.rows, first, end - first, {negated_errors.data(), kBlock},
-                {feedback_.data() + first * cols, cols}, targets.data(), block.stride);
+    add_float_product(block.rows, first, end - first, {negated_errors.data(), kBlock},
+                      {feedback_.data() + first * cols, cols}, targets.data(), block.stride);
     multiplications += static_cast<double>(block.rows * first) * static_cast<double>(end - first);
     end = first;
   }

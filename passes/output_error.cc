@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "passes/fixed_product.h"
 #include "schema/error.h"
+#include "schema/float_product.h"
 #include "schema/layout.h"
 
 namespace k3 {
@@ -20,8 +20,8 @@ std::vector<double> output_energies(const float* rows, int64_t count, int64_t st
     const int64_t first = i * kRows;
     const int64_t height = std::min(kRows, count - first);
     std::vector<float> outputs(static_cast<size_t>(height * cols));
-    add_product(height, cols, cols, {rows + first * stride, stride}, {gram.data(), cols},
-                outputs.data(), cols);
+    add_float_product(height, cols, cols, {rows + first * stride, stride}, {gram.data(), cols},
+                      outputs.data(), cols);
     for (int64_t r = 0; r < height; ++r) {
       const float* const row = rows + (first + r) * stride;
       const float* const output = outputs.data() + r * cols;

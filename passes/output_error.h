@@ -8,7 +8,7 @@
 namespace k3 {
 
 // e H e^T of `count` rows e of `cols` floats, `stride` apart; gram is [cols, cols], symmetric.
-// Products in float in the fixed order of fixed_product.h, sums in double: good to about 1e-6 of
+// Products in float in the fixed order of float_product.h, sums in double: good to about 1e-6 of
 // |e|^2 tr(H) / cols. On all threads.
 std::vector<double> output_energies(const float* rows, int64_t count, int64_t stride, int64_t cols,
                                     std::span<const float> gram);

@@ -4,7 +4,6 @@
 // cannot accept. It never holds a whole tensor.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 

@@ -4,10 +4,10 @@
 #include "passes/pipeline.h"
 
 #include <array>
-#include <chrono>
 
 #include "passes/check_plan.h"
 #include "schema/error.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 namespace {
@@ -57,7 +57,7 @@ PassResults run_pipeline(Model& model, const Options& options, Progress& progres
                          std::string_view stop_after, const SolutionStore* solutions) {
   PassResults results;
   for (const Pass& pass : kPasses) {
-    const auto started = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     Problems problems;
     PassContext context{options, results, problems, progress, pass.name, solutions};
     results.passes.push_back({std::string(pass.name), {}});
@@ -69,8 +69,7 @@ PassResults run_pipeline(Model& model, const Options& options, Progress& progres
       for (const std::string& line : lines) progress.line("  " + line);
       throw Error(pass.name, ": ", lines.size(), " problems, the first: ", lines.front());
     }
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
-    progress.line(std::string(pass.name) + ": " + format_seconds(elapsed.count()));
+    progress.line(std::string(pass.name) + ": " + format_seconds(watch.seconds()));
     if (pass.name == stop_after) break;
   }
   return results;

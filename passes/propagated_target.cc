@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "passes/damped_factor.h"
-#include "passes/fixed_product.h"
+#include "passes/parallel_product.h"
 #include "schema/error.h"
 
 namespace k3 {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "passes/fixed_product.h"
+#include "schema/float_product.h"
 
 namespace k3 {
 
@@ -26,8 +26,8 @@ std::vector<float> value_errors(const RowBlock& block) {
 double refresh_slopes(RowBlock& block, const Loss& loss) {
   const std::vector<float> errors = value_errors(block);
   for (size_t i = 0; i < errors.size(); ++i) block.slopes[i] = loss.ridge * errors[i];
-  add_product(block.rows, block.cols, block.cols, {errors.data(), block.stride},
-              {loss.gram.data(), block.cols}, block.slopes.data(), block.stride);
+  add_float_product(block.rows, block.cols, block.cols, {errors.data(), block.stride},
+                    {loss.gram.data(), block.cols}, block.slopes.data(), block.stride);
   return static_cast<double>(block.rows * block.cols) * static_cast<double>(block.cols);
 }
 
@@ -40,9 +40,9 @@ double add_changes(RowBlock& block, const Loss& loss, int64_t group,
     const float* const change = changes.data() + row * kBlockInputs;
     for (int64_t j = 0; j < size; ++j) slopes[j] += loss.ridge * change[j];
   }
-  add_product(block.rows, block.cols, size, {changes.data(), kBlockInputs},
-              {loss.gram.data() + begin * block.cols, block.cols}, block.slopes.data(),
-              block.stride);
+  add_float_product(block.rows, block.cols, size, {changes.data(), kBlockInputs},
+                    {loss.gram.data() + begin * block.cols, block.cols}, block.slopes.data(),
+                    block.stride);
   return static_cast<double>(block.rows * size) * static_cast<double>(block.cols);
 }
 

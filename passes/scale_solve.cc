@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "passes/fixed_product.h"
+#include "schema/float_product.h"
 
 namespace k3 {
 namespace {
@@ -77,9 +77,9 @@ std::vector<double> normal_matrices(const RowBlock& block, const Loss& loss,
     for (int64_t r = 0; r < block.rows; ++r) {
       std::fill_n(outputs.data() + r * block.stride + begin, behind, 0.0F);
     }
-    add_product(block.rows, behind, size, {codes.data(), kBlockInputs},
-                {loss.gram.data() + begin * block.cols + begin, block.cols}, outputs.data() + begin,
-                block.stride);
+    add_float_product(block.rows, behind, size, {codes.data(), kBlockInputs},
+                      {loss.gram.data() + begin * block.cols + begin, block.cols},
+                      outputs.data() + begin, block.stride);
     multiplications += static_cast<double>(block.rows * size) * static_cast<double>(behind);
     for (int64_t r = 0; r < block.rows; ++r) {
       float* const own = outputs.data() + r * block.stride + begin;

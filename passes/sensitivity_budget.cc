@@ -7,9 +7,7 @@
 // blocks, which lets a small model with narrow rows stand for a wide one.
 #include "passes/sensitivity_budget.h"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdio>
 #include <map>
 #include <optional>

@@ -4,10 +4,10 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 
 #include "schema/error.h"
 #include "schema/file.h"

@@ -22,7 +22,6 @@
 #include "passes/ternary_solver.h"
 #include "passes/water_filling.h"
 #include "passes/weight_rows.h"
-#include "schema/error.h"
 #include "schema/formats/int8.h"
 #include "schema/hash.h"
 

@@ -2,8 +2,6 @@
 // of them belong into the key of a stored solution.
 #pragma once
 
-#include <cstdint>
-
 namespace k3 {
 
 struct SolverOptions {

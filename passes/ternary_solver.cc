@@ -8,14 +8,12 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <mutex>
 
 #include "passes/coordinate_descent.h"
 #include "passes/damped_factor.h"
 #include "passes/error_feedback.h"
-#include "passes/fixed_product.h"
 #include "passes/output_error.h"
 #include "passes/propagated_target.h"
 #include "passes/row_block.h"
@@ -23,6 +21,8 @@
 #include "passes/straight_through.h"
 #include "passes/ternary_round.h"
 #include "schema/error.h"
+#include "schema/float_product.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 namespace {
@@ -91,16 +91,6 @@ void round_block(RowBlock& block, const ScaleOf& scale_of) {
     }
   }
 }
-
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 // What the row blocks have spent, together.
 struct Spent {
@@ -173,8 +163,8 @@ void RowSolver::read(RowBlock& block, int64_t first_row) const {
       std::copy_n(weights.data() + r * cols, cols, block.weight_row(r));
     }
   } else {
-    add_product(block.rows, cols, cols, {weights.data(), cols}, {map_.data(), cols},
-                block.weights.data(), block.stride);
+    add_float_product(block.rows, cols, cols, {weights.data(), cols}, {map_.data(), cols},
+                      block.weights.data(), block.stride);
   }
 }
 

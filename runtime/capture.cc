@@ -1,6 +1,5 @@
 #include "runtime/capture.h"
 
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 
@@ -10,6 +9,7 @@
 #include "schema/hash.h"
 #include "schema/json_writer.h"
 #include "schema/kimi_k3_release.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 namespace {
@@ -138,14 +138,13 @@ void capture(const CaptureOptions& options, std::ostream& out, std::ostream& pro
     return;
   }
   check_outputs(options);
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   CaptureRun run(options, progress);
   if (run.resumed_layers() > 0 && !options.quiet) {
     progress << "goes on behind layer " << run.resumed_layers() << "\n";
   }
   run.run();
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = watch.seconds();
   const CaptureForecast forecast = forecast_capture(run.cost(), kimi_k3_release());
   if (options.json) {
     JsonWriter json(out, 2);

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <string>
 
-#include "schema/family.h"
 #include "schema/layout.h"
 #include "schema/matrix_inputs.h"
 #include "schema/model_tensors.h"

@@ -3,21 +3,17 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 
 #include "kernels/gram.h"
 #include "schema/calibration_sums.h"
 #include "schema/error.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 namespace {
 
 constexpr int64_t kSumBytes = 8;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // The rows of one block of tokens and their codes, of both sides.
 int64_t block_bytes(int64_t width) {
@@ -73,14 +69,14 @@ std::vector<Extent> write_gram(const GramPlace& place, const GramSide& y, const 
     const size_t end =
         end_of_band(place, pieces, first, (memory_bytes - block_bytes(place.width)) / 3);
     const RowRange rows{pieces[first].begin, pieces[end - 1].end};
-    auto start = std::chrono::steady_clock::now();
+    const Stopwatch summing;
     std::vector<int64_t> sums(static_cast<size_t>(place.entries(rows)));
     sum_band(place, rows, y, x, tokens, sums);
-    cost.seconds += seconds_since(start);
+    cost.seconds += summing.seconds();
     cost.products += place.entries(rows) * (tokens.end - tokens.begin);
     cost.sums += place.entries(rows);
 
-    start = std::chrono::steady_clock::now();
+    const Stopwatch storing;
     std::vector<std::vector<std::byte>> stored(end - first);
     tbb::parallel_for(size_t{0}, stored.size(), [&](size_t i) {
       const RowRange piece = pieces[first + i];
@@ -92,7 +88,7 @@ std::vector<Extent> write_gram(const GramPlace& place, const GramSide& y, const 
       extents.push_back(writer.add(bytes));
       cost.bytes += std::ssize(bytes);
     }
-    cost.store_seconds += seconds_since(start);
+    cost.store_seconds += storing.seconds();
     first = end;
   }
   return extents;

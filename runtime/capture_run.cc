@@ -5,7 +5,6 @@
 #include "runtime/capture_run.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -21,6 +20,8 @@
 #include "schema/error.h"
 #include "schema/hash.h"
 #include "schema/little_endian.h"
+#include "schema/stopwatch.h"
+#include "schema/teacher.h"
 #include "schema/trace_reader.h"
 #include "schema/trace_writer.h"
 
@@ -325,7 +326,7 @@ void CaptureRun::run_embedding() {
 }
 
 void CaptureRun::run_layer(int64_t layer) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const int64_t memory = memory_bytes_ - (fits_inputs(layer) ? input_bytes(layer) : 0);
   const auto source = make_recorder(layer, "source");
   {
@@ -346,8 +347,7 @@ void CaptureRun::run_layer(int64_t layer) {
   source_.drop_input();
   if (propagated_) propagated_->drop_input();
   index_.inputs.insert(index_.inputs.end(), stage.inputs.begin(), stage.inputs.end());
-  report_layer(layer,
-               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  report_layer(layer, watch.seconds());
 }
 
 void CaptureRun::run_output() {

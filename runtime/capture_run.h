@@ -14,7 +14,6 @@
 #include "runtime/layer_major.h"
 #include "schema/calibration.h"
 #include "schema/calibration_writer.h"
-#include "schema/teacher.h"
 
 namespace k3 {
 

@@ -11,11 +11,9 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <limits>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "kernels/operations_cuda.h"
@@ -25,6 +23,7 @@
 #include "runtime/cuda_memory.h"
 #include "schema/error.h"
 #include "schema/pack_index.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 namespace {
@@ -217,11 +216,10 @@ std::optional<double> CudaBackend::read_bandwidth() {
   double best_seconds = 0;
   for (int round = 0; round <= kRounds; ++round) {
     finish();
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     launched(cuda::read_bytes(buffer.data(), bytes, sink, stream_.get()));
     finish();
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = watch.seconds();
     if (round == 1 || (round > 1 && seconds < best_seconds)) best_seconds = seconds;
   }
   return static_cast<double>(bytes) / best_seconds;

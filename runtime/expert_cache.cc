@@ -1,12 +1,12 @@
 #include "runtime/expert_cache.h"
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <numeric>
 
 #include "schema/error.h"
 #include "schema/memory_need.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 namespace {
@@ -231,10 +231,9 @@ std::span<const ExpertWeights* const> ExpertCache::wait() {
   Request slots = held_.back();
   std::erase(slots, -1);
   if (!all_resident_) {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     reader_.finish(slots);
-    statistics_.stall_seconds +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    statistics_.stall_seconds += watch.seconds();
   }
   fetched_.clear();
   for (const int64_t slot : held_.back()) {

@@ -1,12 +1,12 @@
 #include "runtime/expert_read_bandwidth.h"
 
 #include <algorithm>
-#include <chrono>
 #include <vector>
 
 #include "runtime/expert_slots.h"
 #include "runtime/sampler.h"
 #include "schema/error.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 
@@ -31,14 +31,13 @@ double measure_expert_read_bandwidth(const PackReader& pack, ReadPath reads, int
     queue.start(slot, extent.offset_bytes, extent.length_bytes, memory.at(slot));
     return extent.length_bytes;
   };
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   std::vector<int64_t> bytes_of_slot;
   for (int64_t slot = 0; slot < depth; ++slot) bytes_of_slot.push_back(start(slot));
   int64_t bytes = 0;
   for (;;) {
     const std::optional<ReadQueue::Done> read = queue.next(true);
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double seconds = watch.seconds();
     K3_CHECK(read.has_value());  // some are always in flight
     if (!read->fault.empty()) throw Error(read->fault);
     bytes += bytes_of_slot[static_cast<size_t>(read->tag)];

@@ -1,6 +1,5 @@
 #include "runtime/fit.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <span>
 #include <utility>
 
 #include "runtime/named_matrix.h"

@@ -1,18 +1,14 @@
 #include "runtime/generate.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "runtime/stop_strings.h"
 #include "runtime/utf8_stream.h"
 #include "schema/error.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // Feeds tokens in chunks of the size that `forward` was made for.
 void feed(Forward& forward, SequenceState& state, std::span<const int32_t> ids,
@@ -45,14 +41,14 @@ Generation generate(Forward& forward, SequenceState& state, const Tokenizer& tok
     on_text(text);
   };
 
-  auto start = std::chrono::steady_clock::now();
+  const Stopwatch prefill;
   feed(forward, state, prompt, logits, observer);
-  result.prefill_seconds = seconds_since(start);
+  result.prefill_seconds = prefill.seconds();
   if (state.last_logits.empty()) {
     throw Error("the prompt has no token: give a prompt, ids, or a state to continue from");
   }
 
-  start = std::chrono::steady_clock::now();
+  const Stopwatch decode;
   result.finish_reason = "length";
   while (static_cast<int64_t>(result.ids.size()) < options.max_new_tokens) {
     const int32_t id = sampler.sample(state.last_logits, state.positions());
@@ -72,7 +68,7 @@ Generation generate(Forward& forward, SequenceState& state, const Tokenizer& tok
     emit(stops.add(utf8.flush()));
     if (!stops.found()) emit(stops.finish());
   }
-  result.decode_seconds = seconds_since(start);
+  result.decode_seconds = decode.seconds();
   return result;
 }
 

@@ -1,7 +1,6 @@
 #include "runtime/gradient_tape.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "kernels/gradients.h"

@@ -1,33 +1,17 @@
 #include "runtime/layer_major.h"
 
 #include <algorithm>
-#include <chrono>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "runtime/observers.h"
 #include "schema/error.h"
 #include "schema/memory_need.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 namespace {
-
-// Adds the seconds it lives to `seconds`.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() {
-    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  double& seconds_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 // Tokens of a sequence that pass together.
 struct Chunk {
@@ -70,7 +54,7 @@ template <class Read>
 void LayerMajorModel::timed_read(const Read& read, CaptureCost& cost) {
   const int64_t before = model_.bytes_read();
   {
-    const Stopwatch watch(cost.read_seconds);
+    const ScopedSeconds time(cost.read_seconds);
     read();
   }
   cost.weight_bytes += model_.bytes_read() - before;
@@ -126,22 +110,22 @@ void LayerMajorModel::run_layer(int64_t layer, const CaptureText& text, InputRec
   for_each_chunk(text, [&](const Chunk& chunk) {
     if (chunk.position == 0) state = fresh_layer_state(config(), layer);
     {
-      const Stopwatch watch(cost.spill_seconds);
+      const ScopedSeconds time(cost.spill_seconds);
       streams_->read(chunk.row, chunk.tokens(), stream_);
     }
     if (recorder != nullptr) recorder->at_row(chunk.row);
     {
-      const Stopwatch watch(cost.forward_seconds);
+      const ScopedSeconds time(cost.forward_seconds);
       model_.forward().run_layer(layer, chunk.tokens(), stream_, chunk.position, state, &observers);
     }
-    const Stopwatch watch(cost.spill_seconds);
+    const ScopedSeconds time(cost.spill_seconds);
     streams_->write(chunk.row, chunk.tokens(), stream_);
   });
   // Experts that memory did not hold were read while tokens passed.
   cost.weight_bytes += model_.bytes_read() - read_before;
   cost.spill_bytes += streams_->bytes_moved() - moved_before;
   cost.forward_products += products_of_layer(config(), layer) * text.tokens();
-  const Stopwatch watch(cost.spill_seconds);
+  const ScopedSeconds time(cost.spill_seconds);
   streams_->sync();
   release();
 }

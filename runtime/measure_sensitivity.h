@@ -2,7 +2,6 @@
 // matrix, family by family, and for the whole trunk.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 
 #include "kernels/thread_team.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 namespace {
@@ -44,7 +44,7 @@ double ReadBandwidth::measure() const {
   std::atomic<uint64_t> sink{0};  // keeps the sums alive
   double best = 0;
   for (int round = 0; round < kRounds; ++round) {
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     const auto read = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         sink += sum_words(words + i * part, static_cast<size_t>(part));
@@ -56,8 +56,7 @@ double ReadBandwidth::measure() const {
           (*static_cast<const decltype(read)*>(typed))(begin, end);
         },
         &read);
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = watch.seconds();
     best = std::max(best, static_cast<double>(threads * part * 8) / seconds);
   }
   return best;

@@ -1,7 +1,6 @@
 #include "runtime/named_gain.h"
 
 #include <charconv>
-#include <utility>
 
 namespace k3 {
 namespace {

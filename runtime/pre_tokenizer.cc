@@ -24,8 +24,6 @@
 // differently. They decode to themselves all the same.
 #include "runtime/pre_tokenizer.h"
 
-#include <string>
-
 #include "runtime/utf8_sequence.h"
 #include "schema/error.h"
 

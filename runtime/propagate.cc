@@ -5,7 +5,6 @@
 #include "runtime/comparable_packs.h"
 #include "runtime/growth_report.h"
 #include "runtime/text_input.h"
-#include "schema/error.h"
 #include "schema/line_chart.h"
 
 namespace k3 {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "runtime/backend_memory.h"
 #include "runtime/sequence_state.h"

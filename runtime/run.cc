@@ -5,7 +5,6 @@
 #include "runtime/expert_report.h"
 #include "runtime/observers.h"
 #include "runtime/trace_recorder.h"
-#include "schema/error.h"
 #include "schema/file.h"
 #include "schema/hash.h"
 #include "schema/json_writer.h"

@@ -1,7 +1,6 @@
 #include "runtime/sensitivity.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <tuple>
@@ -9,6 +8,7 @@
 #include "runtime/measure_sensitivity.h"
 #include "schema/output_file.h"
 #include "schema/sensitivity.h"
+#include "schema/stopwatch.h"
 #include "schema/text_file.h"
 
 namespace k3 {
@@ -65,16 +65,15 @@ void sensitivity(const SensitivityOptions& options, std::ostream& out, std::ostr
         {std::filesystem::path(path).stem().string(), std::make_unique<PackReader>(path)});
   }
 
-  const auto started = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   int shown = -1;
   const Sensitivity measured = measure_sensitivity(base, candidates, windows, [&](double share) {
     const auto percent = static_cast<int>(100 * share);
     if (options.quiet || percent == shown) return;
     shown = percent;
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started;
     char line[96];
     std::snprintf(line, sizeof line, "\rsensitivity: %3d %%, %.0f s left ", percent,
-                  elapsed.count() * (1 - share) / share);
+                  watch.seconds() * (1 - share) / share);
     progress << line << std::flush;
   });
   if (!options.quiet) progress << '\n';

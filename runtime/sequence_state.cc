@@ -1,6 +1,5 @@
 #include "runtime/sequence_state.h"
 
-#include <cstring>
 #include <map>
 #include <span>
 #include <type_traits>

@@ -9,7 +9,8 @@
 
 namespace k3 {
 
-TeacherLoss::TeacherLoss(LayerwiseModel& teacher, Windows windows) : teacher_(teacher) {
+TeacherLoss::TeacherLoss(LayerwiseModel& teacher, Windows windows)
+    : teacher_(teacher), windows_(windows) {
   WindowPass pass(teacher, windows);
   pass.run_layers({});
   teacher_.hold_output();
@@ -26,7 +27,7 @@ double TeacherLoss::operator()(int64_t window, std::span<const float> logits,
   const std::vector<float>& x = head_inputs_[static_cast<size_t>(window)];
   const auto vocab = static_cast<size_t>(teacher_.config().vocab_size);
   const size_t tokens = x.size() / static_cast<size_t>(teacher_.config().hidden_size);
-  K3_CHECK(logits.size() == tokens * vocab);
+  K3_CHECK(logits.size() == tokens * vocab && teacher_.weights().final_norm != nullptr);
   wanted_.resize(logits.size());
   teacher_.forward().multiply_head(x.data(), static_cast<int64_t>(tokens), wanted_.data());
   std::vector<double> losses(tokens);

@@ -1,11 +1,11 @@
 #include "runtime/timed_backend.h"
 
 #include <algorithm>
-#include <chrono>
 #include <set>
 
 #include "schema/layout.h"
 #include "schema/pack_index.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 namespace {
@@ -30,11 +30,11 @@ std::string with_format(const std::string& operation, Format format) {
 
 template <class Call>
 void TimedBackend::timed(const std::string& operation, int64_t bytes, const Call& call) {
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   call();
   inner_.finish();
   OperationCost& cost = costs_[operation];
-  cost.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  cost.seconds += watch.seconds();
   cost.calls += 1;
   cost.bytes += bytes;
 }

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "runtime/token_windows.h"
 #include "runtime/tune_parameters.h"
 
 namespace k3 {

@@ -15,7 +15,6 @@
 #include "kernels/decode_rows.h"
 #include "runtime/comparable_packs.h"
 #include "runtime/named_matrix.h"
-#include "runtime/teacher_loss.h"
 #include "schema/block_codes.h"
 
 namespace k3 {
@@ -174,9 +173,8 @@ void tune_parameters(ModelGradient& student, LayerwiseModel& teacher, Windows wi
   }
 }
 
-double mean_divergence(ModelGradient& student, LayerwiseModel& teacher, Windows windows) {
-  TeacherLoss loss(teacher, windows);
-  return student.measure(windows, std::ref(loss)) / static_cast<double>(loss.tokens());
+double mean_divergence(ModelGradient& student, TeacherLoss& loss) {
+  return student.measure(loss.windows(), std::ref(loss)) / static_cast<double>(loss.tokens());
 }
 
 }  // namespace k3

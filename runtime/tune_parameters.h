@@ -11,6 +11,7 @@
 
 #include "runtime/layerwise_model.h"
 #include "runtime/model_gradient.h"
+#include "runtime/teacher_loss.h"
 
 namespace k3 {
 
@@ -43,7 +44,7 @@ void tune_parameters(ModelGradient& student, LayerwiseModel& teacher, Windows wi
                      const TuneSchedule& schedule,
                      const std::function<void(const TuneStep&)>& on_step);
 
-// The mean KL(teacher || student) in nats a token.
-double mean_divergence(ModelGradient& student, LayerwiseModel& teacher, Windows windows);
+// The mean KL(teacher || student) of the loss' windows, in nats a token.
+double mean_divergence(ModelGradient& student, TeacherLoss& loss);
 
 }  // namespace k3

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <set>
 #include <sstream>
 
@@ -136,12 +135,6 @@ void write_list(JsonWriter& json, std::string_view name, const Values& values) {
 }
 
 }  // namespace
-
-int64_t PrunePlan::kept_experts() const {
-  return std::accumulate(
-      layers.begin(), layers.end(), int64_t{0},
-      [](int64_t sum, const PlanLayer& layer) { return sum + std::ssize(layer.kept); });
-}
 
 const PlanLayer* PrunePlan::find(int64_t layer) const {
   const auto found = std::find_if(layers.begin(), layers.end(),

@@ -37,7 +37,6 @@ struct PrunePlan {
   std::vector<PlanTrace> traces = {};
   std::vector<PlanLayer> layers = {};  // every layer with experts, ascending
 
-  int64_t kept_experts() const;                // of all layers
   const PlanLayer* find(int64_t layer) const;  // null when the plan has none
 
   friend bool operator==(const PrunePlan&, const PrunePlan&) = default;

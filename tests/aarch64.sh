@@ -45,7 +45,7 @@ fi
 # The files that the tests need: of the runtime, the table of backends. gtest is built from Debian's sources.
 cd "$source_folder"
 libraries=$sysroot/usr/lib/aarch64-linux-gnu
-sources=(kernels/*.cc schema/format.cc schema/error.cc runtime/backend.cc tests/kernels/*_test.cc tests/kernels/vector_cases.cc)
+sources=(kernels/*.cc schema/{error,float_product,format}.cc runtime/backend.cc tests/kernels/*_test.cc tests/kernels/vector_cases.cc)
 gtest=/usr/src/googletest/googletest
 flags=(-std=c++20 -O2 -ffp-contract=off -fno-fast-math -Wall -Wextra -Wconversion -Wshadow -Werror -I"$source_folder"
   -isystem "$sysroot/usr/include" -isystem "$sysroot/usr/include/aarch64-linux-gnu" -isystem "$gtest/include"

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <random>
 
-#include "passes/fixed_product.h"
+#include "passes/parallel_product.h"
 
 namespace k3 {
 namespace {

@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <iostream>
@@ -24,12 +23,13 @@
 #include <string_view>
 #include <vector>
 
-#include "passes/fixed_product.h"
 #include "passes/row_block.h"
 #include "passes/ternary_solver.h"
 #include "passes/water_filling.h"
+#include "schema/float_product.h"
 #include "schema/json_writer.h"
 #include "schema/layout.h"
+#include "schema/stopwatch.h"
 #include "tests/bench/synthetic_layer.h"
 
 namespace k3 {
@@ -213,11 +213,11 @@ double dense_product_rate(const std::vector<float>& gram, int64_t cols) {
   std::vector<float> c(static_cast<size_t>(kRows * stride));
   double best = 0;
   for (int i = 0; i < 40; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    add_product(kRows, cols, kBlockInputs, {a.data(), kBlockInputs}, {gram.data(), cols}, c.data(),
-                stride);
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    best = std::max(best, static_cast<double>(kRows * kBlockInputs * cols) / elapsed.count());
+    const Stopwatch watch;
+    add_float_product(kRows, cols, kBlockInputs, {a.data(), kBlockInputs}, {gram.data(), cols},
+                      c.data(), stride);
+    const double seconds = watch.seconds();
+    best = std::max(best, static_cast<double>(kRows * kBlockInputs * cols) / seconds);
   }
   return best;
 }
@@ -269,7 +269,7 @@ int run_full_size(const BenchOptions& bench) {
     json.member("rows", matrix_rows);
     json.member("cols", kCols);
     json.member("threads", threads);
-    json.member("target", product_target());
+    json.member("target", float_product_target());
     json.member("seconds", solution.seconds);
     json.member("sweeps", solution.sweeps);
     json.member("gigaflops", 2e-9 * rate);
@@ -294,7 +294,7 @@ int run_full_size(const BenchOptions& bench) {
     return 0;
   }
   std::printf("[%ld x %ld], one plane, %d threads, %s\n", static_cast<long>(matrix_rows),
-              static_cast<long>(kCols), threads, std::string(product_target()).c_str());
+              static_cast<long>(kCols), threads, std::string(float_product_target()).c_str());
   for (const StepError& step : solution.steps) {
     std::printf("  %-12s %6.2f %% %8.1f s\n", std::string(step.step).c_str(), 100 * step.fit,
                 step.seconds / threads);

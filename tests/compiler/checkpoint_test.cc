@@ -6,33 +6,26 @@
 #include <string>
 
 #include "tests/compiler/checkpoint_folder.h"
+#include "tests/compiler/two_shards.h"
 
 namespace k3 {
 namespace {
 
 using test::contains;
+using test::kFirst;
+using test::kSecond;
 using test::message_of;
 using test::TestTensor;
 
-const std::string kFirst = "model-00001-of-000002.safetensors";
-const std::string kSecond = "model-00002-of-000002.safetensors";
-
-// Two shards: a and b in the first, c in the second, 16 bytes.
 class TwoShards : public testing::Test {
  protected:
-  TwoShards() {
-    folder_.write("config.json", "{}");
-    folder_.write_shard(kFirst, {{"a", Dtype::kU8, {4}}, {"b", Dtype::kBf16, {2}}});
-    folder_.write_shard(kSecond, {{"c", Dtype::kF32, {2}}});
-    folder_.write_index({{"a", kFirst}, {"b", kFirst}, {"c", kSecond}}, R"({"total_size":16})");
-  }
   std::string message() const {
     return message_of([this] { Checkpoint(folder_.path()); });
   }
   std::string in_index(const std::string& rest) const {
     return folder_.file("model.safetensors.index.json") + rest;
   }
-  test::CheckpointFolder folder_;
+  test::TwoShardsFolder folder_;
 };
 
 TEST_F(TwoShards, EveryTensorIsFoundWhereItLies) {

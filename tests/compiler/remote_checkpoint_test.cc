@@ -13,6 +13,7 @@
 #include "tests/compiler/kimi_k3_folder.h"
 #include "tests/compiler/loopback_server.h"
 #include "tests/compiler/peak_memory.h"
+#include "tests/compiler/two_shards.h"
 
 namespace k3 {
 namespace {
@@ -20,6 +21,8 @@ namespace {
 using test::contains;
 using test::HttpConnection;
 using test::HttpRequest;
+using test::kFirst;
+using test::kSecond;
 using test::LoopbackServer;
 using test::message_of;
 
@@ -42,24 +45,15 @@ std::string without(std::string text, const std::string& place) {
   return text.erase(std::min(at, text.size()), place.size());
 }
 
-const std::string kFirst = "model-00001-of-000002.safetensors";
-const std::string kSecond = "model-00002-of-000002.safetensors";
-
-// Two shards: a and b in the first, c in the second, 16 bytes.
 class RemoteCheckpoint : public testing::Test {
  protected:
-  RemoteCheckpoint() : server_(folder_server(folder_.path())) {
-    folder_.write("config.json", "{}");
-    folder_.write_shard(kFirst, {{"a", Dtype::kU8, {4}}, {"b", Dtype::kBf16, {2}}});
-    folder_.write_shard(kSecond, {{"c", Dtype::kF32, {2}}});
-    folder_.write_index({{"a", kFirst}, {"b", kFirst}, {"c", kSecond}}, R"({"total_size":16})");
-  }
+  RemoteCheckpoint() : server_(folder_server(folder_.path())) {}
   std::string message() const {
     return message_of([this] { open_remote_checkpoint(server_.url(), {}); });
   }
   std::string at(const std::string& rest) const { return server_.url("/") + rest; }
 
-  test::CheckpointFolder folder_;
+  test::TwoShardsFolder folder_;
   LoopbackServer server_;
 };
 

@@ -45,12 +45,6 @@ int64_t products_of(const VectorCase& one) {
   return sizes[1] * sizes[2] * sizes[3];
 }
 
-std::string describe(const VectorCase& one) {
-  std::string text = one.operation();
-  for (const int64_t size : one.sizes()) text.append(" ").append(std::to_string(size));
-  return text;
-}
-
 }  // namespace
 
 std::vector<VectorCheck> check_vectors(const std::string& folder, int64_t most_products) {

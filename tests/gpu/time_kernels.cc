@@ -6,7 +6,6 @@
 #include "tests/gpu/time_kernels.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "kernels/operations_cuda.h"
+#include "schema/stopwatch.h"
 #include "tests/gpu/comparison_kernels.h"
 #include "tests/gpu/device_array.h"
 #include "tests/gpu/prepared_vectors.h"
@@ -302,7 +302,7 @@ void time_host(Table& table, Format format, Shape shape) {
   vector.step = exact_quantize(x.data(), shape.cols, codes.data());
   std::vector<float> y(static_cast<size_t>(shape.rows));
   const int64_t threads = std::max(1u, std::thread::hardware_concurrency());
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   std::vector<std::thread> running;
   for (int64_t t = 0; t < threads; ++t) {
     running.emplace_back([&, t] {
@@ -313,8 +313,7 @@ void time_host(Table& table, Format format, Shape shape) {
     });
   }
   for (std::thread& each : running) each.join();
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = watch.seconds();
   table.row("host, plain loops, " + std::to_string(threads) + " threads, " + name_of(format), shape,
             1, seconds, static_cast<double>(bytes.size()),
             static_cast<double>(shape.rows) * static_cast<double>(shape.cols), 0, 0);

@@ -6,12 +6,11 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <vector>
+#include <span>
 
 namespace k3 {
 
-inline testing::AssertionResult same_bits(const std::vector<float>& got,
-                                          const std::vector<float>& want) {
+inline testing::AssertionResult same_bits(std::span<const float> got, std::span<const float> want) {
   if (got.size() != want.size()) return testing::AssertionFailure() << "sizes differ";
   for (size_t i = 0; i < got.size(); ++i) {
     if (std::isnan(got[i]) && std::isnan(want[i])) continue;

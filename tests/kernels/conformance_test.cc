@@ -4,11 +4,10 @@
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <memory>
 
+#include "tests/kernels/bit_equality.h"
 #include "tests/kernels/decoded_weight.h"
 #include "tests/kernels/exact_backend.h"
 #include "tests/kernels/forced_target.h"
@@ -30,23 +29,6 @@ std::vector<VectorFileCases> stored_vectors() {
   return files;
 }
 
-std::string describe(const VectorCase& one) {
-  std::string text = one.operation();
-  for (const int64_t size : one.sizes()) text.append(" ").append(std::to_string(size));
-  return text;
-}
-
-testing::AssertionResult same_floats(const float* got, const float* want, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    if (std::isnan(got[i]) && std::isnan(want[i])) continue;
-    if (std::bit_cast<uint32_t>(got[i]) != std::bit_cast<uint32_t>(want[i])) {
-      return testing::AssertionFailure()
-             << "value " << i << " is " << got[i] << ", expected " << want[i];
-    }
-  }
-  return testing::AssertionSuccess();
-}
-
 void expect_the_bits(Backend& backend, const std::vector<VectorFileCases>& files) {
   for (const VectorFileCases& file : files) {
     for (const VectorCase& one : file.cases) {
@@ -62,8 +44,7 @@ void expect_the_bits(Backend& backend, const std::vector<VectorFileCases>& files
                     0)
               << place;
         } else {
-          EXPECT_TRUE(
-              same_floats(output.values.data(), one.at<float>(output.name), output.values.size()))
+          EXPECT_TRUE(same_bits(output.values, {one.at<float>(output.name), output.values.size()}))
               << place;
         }
       }
@@ -90,9 +71,9 @@ TEST(Conformance, TheStoredVectorsAreWhatTheContractGives) {
         ASSERT_STREQ(left.name, right.name);
         ASSERT_EQ(left.bytes.size_bytes(), right.bytes.size_bytes());
         if (std::string_view(right.type) == "f32") {
-          EXPECT_TRUE(same_floats(reinterpret_cast<const float*>(left.bytes.data()),
-                                  reinterpret_cast<const float*>(right.bytes.data()),
-                                  static_cast<size_t>(right.bytes.size_bytes()) / sizeof(float)))
+          const size_t count = static_cast<size_t>(right.bytes.size_bytes()) / sizeof(float);
+          EXPECT_TRUE(same_bits({reinterpret_cast<const float*>(left.bytes.data()), count},
+                                {reinterpret_cast<const float*>(right.bytes.data()), count}))
               << describe(want) << ", " << right.name
               << ": if the contract was meant to change, run write_vectors";
         } else {

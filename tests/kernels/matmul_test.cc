@@ -383,11 +383,11 @@ TEST(Embedding, LooksUpRowsOfBf16AndF32) {
   std::vector<float> y(6);
   cpu::embed(view_matrix(Format::kF32, 2, 2, reinterpret_cast<const std::byte*>(f32.data())), ids,
              y.data());
-  EXPECT_TRUE(same_bits(y, {0.25F, 1e-40F, 1.5F, -2.0F, 0.25F, 1e-40F}));
+  EXPECT_TRUE(same_bits(y, std::vector<float>{0.25F, 1e-40F, 1.5F, -2.0F, 0.25F, 1e-40F}));
   cpu::embed(view_matrix(Format::kBf16, 2, 2, reinterpret_cast<const std::byte*>(bf16.data())), ids,
              y.data());
   const float rounded = decode_bf16(bf16[3]);
-  EXPECT_TRUE(same_bits(y, {0.25F, rounded, 1.5F, -2.0F, 0.25F, rounded}));
+  EXPECT_TRUE(same_bits(y, std::vector<float>{0.25F, rounded, 1.5F, -2.0F, 0.25F, rounded}));
 }
 
 }  // namespace

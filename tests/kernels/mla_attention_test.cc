@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tests/kernels/exact_backend.h"
 #include "tests/kernels/exact_bits.h"
 
 namespace k3 {
@@ -126,46 +127,10 @@ Case make_case(const MlaShape& shape, int64_t positions, int64_t tokens) {
   return made;
 }
 
-// The meaning of exact, one number at a time.
 std::vector<float> exact_mla(const Case& in, int64_t first_position, int64_t tokens) {
-  const MlaShape& shape = in.shape;
-  const MatrixView kv_b = in.matrix(Format::kF32);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(shape.query_dim()));
-  const int64_t width = shape.cache_width();
   std::vector<float> o = in.output(tokens);
-  for (int64_t t = 0; t < tokens; ++t) {
-    const int64_t positions = first_position + t + 1;
-    for (int64_t h = 0; h < shape.heads; ++h) {
-      const float* q = in.q.data() + (t * shape.heads + h) * shape.query_dim();
-      std::vector<float> query;
-      for (int64_t i = 0; i < shape.latent; ++i) {
-        query.push_back(
-            exact_absorb_query<F32Row>(kv_b, shape.key_row(h), shape.content_dim, q, i));
-      }
-      query.insert(query.end(), q + shape.content_dim, q + shape.query_dim());
-      std::vector<float> p;
-      for (int64_t s = 0; s < positions; ++s) {
-        p.push_back(exact_mla_score(query.data(), in.cache.data() + s * width, width, scale));
-      }
-      const float maximum = *std::max_element(p.begin(), p.end());
-      for (float& value : p) value = exact_mla_probability(value, maximum);
-      const auto probability = [&](int64_t s) {
-        return static_cast<double>(p[static_cast<size_t>(s)]);
-      };
-      const double denominator = exact_position_sum(positions, probability);
-      std::vector<float> context;
-      for (int64_t i = 0; i < shape.latent; ++i) {
-        const double sum = exact_position_sum(positions, [&](int64_t s) {
-          return probability(s) * in.cache[static_cast<size_t>(s * width + i)];
-        });
-        context.push_back(static_cast<float>(sum / denominator));
-      }
-      for (int64_t d = 0; d < shape.v_dim; ++d) {
-        o[static_cast<size_t>((t * shape.heads + h) * shape.v_dim + d)] = exact_mla_value(
-            row_of<F32Row>(kv_b, shape.value_row(h) + d), context.data(), shape.latent);
-      }
-    }
-  }
+  ExactBackend().mla_attention(in.shape, in.q.data(), in.matrix(Format::kF32), in.cache.data(),
+                               first_position, tokens, o.data());
   return o;
 }
 

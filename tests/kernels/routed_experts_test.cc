@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/kernels/bit_equality.h"
+#include "tests/kernels/exact_backend.h"
 #include "tests/kernels/forced_target.h"
 #include "tests/kernels/random_matrix.h"
 
@@ -107,26 +108,11 @@ ActivationVector read_latent(const RoutedExpertsShape& shape, const float* z,
   return vector;
 }
 
-// The contract, one band of one expert after the other.
+// The contract.
 void exact_routed_experts(const RoutedExpertsShape& shape,
                           std::span<const ExpertWeights* const> experts, const float* weights,
                           int64_t k, const float* z, int64_t tokens, float* u) {
-  const int64_t latent = shape.place.latent;
-  for (int64_t t = 0; t < tokens; ++t) {
-    std::vector<int16_t> codes;
-    const ActivationVector vector = read_latent(shape, z + t * latent, codes);
-    std::vector<int64_t> sums(static_cast<size_t>(latent));
-    std::vector<uint8_t> in_range(sums.size(), 1);
-    for (int64_t slot = t * k; slot < (t + 1) * k; ++slot) {
-      const ExpertWeights* expert = experts[static_cast<size_t>(slot)];
-      for (int64_t band = 0; expert != nullptr && band < shape.place.bands(); ++band) {
-        exact_add_band(shape, *expert, band, vector, weights[slot], sums.data(), in_range.data());
-      }
-    }
-    for (size_t r = 0; r < sums.size(); ++r) {
-      *u++ = exact_expert_output(sums[r], in_range[r], shape.fixed_point);
-    }
-  }
+  ExactBackend().routed_experts(shape, experts, weights, k, z, tokens, u);
 }
 
 double weight_at(const MatrixView& w, int64_t r, int64_t c) {

@@ -98,6 +98,13 @@ class VectorCase {
   std::vector<VectorArray> arrays_;
 };
 
+// For messages: the operation and its sizes.
+inline std::string describe(const VectorCase& one) {
+  std::string text = one.operation();
+  for (const int64_t size : one.sizes()) text.append(" ").append(std::to_string(size));
+  return text;
+}
+
 struct VectorHeader {
   char name[32] = {};
   char type[8] = {};

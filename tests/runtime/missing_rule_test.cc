@@ -6,18 +6,14 @@
 
 #include <algorithm>
 
-#include "compiler/compile.h"
-#include "runtime/loaded_model.h"
-#include "schema/prune_plan.h"
-#include "schema/router_hash.h"
-#include "tests/runtime/packs.h"
-#include "tests/temp_folder.h"
+#include "tests/runtime/pruned_nano.h"
 #include "tests/thrown_message.h"
 
 namespace k3 {
 namespace {
 
 using test::kPrompt;
+using test::prompt_logits;
 
 // The routing of the first layer with experts, which no missing expert has disturbed.
 class FirstRouting final : public ForwardObserver {
@@ -38,9 +34,12 @@ class Missing : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = new TempFolder;
-    plan_ = write_plan();
-    dropped_ = compile("dropped", false);
-    cold_ = compile("cold", true);
+    plan_ = test::write_nano_plan(*folder_, "plan", [](PlanLayer& layer) {
+      for (int32_t id = 0; id < 64; ++id) (is_kept(id) ? layer.kept : layer.dropped).push_back(id);
+    });
+    dropped_ = test::compile_nano(*folder_, "dropped", {.traces = {}, .plan_path = plan_});
+    cold_ =
+        test::compile_nano(*folder_, "cold", {.traces = {}, .plan_path = plan_, .keep_cold = true});
   }
   static void TearDownTestSuite() {
     delete folder_;
@@ -49,13 +48,6 @@ class Missing : public testing::Test {
 
   static bool is_kept(int32_t id) { return id % 16 < 5; }
 
-  static std::vector<float> logits(const LoadOptions& load, ForwardObserver* observer = nullptr) {
-    LoadedModel model(load);
-    SequenceState state(model.config());
-    std::vector<float> all(kPrompt.size() * static_cast<size_t>(model.config().vocab_size));
-    model.forward().run(kPrompt, state, all.data(), observer);
-    return all;
-  }
   static LoadOptions full(MissingRule missing) {
     return {.pack_path = full_, .prune_plan_path = plan_, .missing = missing};
   }
@@ -66,43 +58,13 @@ class Missing : public testing::Test {
   static inline const std::string full_ = test::pack_path("nano");
   static inline TempFolder* folder_ = nullptr;
   static inline std::string plan_, dropped_, cold_;
-
- private:
-  static std::string write_plan() {
-    const PackReader pack(full_);
-    PrunePlan plan{.router_xxh3 = router_hash(pack.index().content),
-                   .experts = 64,
-                   .experts_per_token = 4,
-                   .score = "by hand",
-                   .traces = {},
-                   .layers = {}};
-    for (const PackBank& bank : pack.index().content.banks) {
-      PlanLayer layer{.layer = bank.layer, .kept = {}, .dropped = {}, .scores = {}};
-      for (int32_t id = 0; id < 64; ++id) (is_kept(id) ? layer.kept : layer.dropped).push_back(id);
-      layer.scores.resize(64);
-      plan.layers.push_back(layer);
-    }
-    return folder_->write("plan", format_prune_plan(plan));
-  }
-  static std::string compile(const std::string& name, bool keep_cold) {
-    CompileRequest request;
-    request.checkpoint = K3_SOURCE_DIR "/examples/nano/checkpoint";
-    request.output = folder_->path(name);
-    request.options.prune_experts.plan_path = plan_;
-    request.options.prune_experts.keep_cold = keep_cold;
-    request.quiet = true;
-    testing::internal::CaptureStdout();
-    run_compile(request);
-    testing::internal::GetCapturedStdout();
-    return request.output;
-  }
 };
 
 TEST_F(Missing, FetchedExpertsGiveTheBitsOfThePackThatHasThemAll) {
-  const std::vector<float> want = logits({.pack_path = full_});
-  EXPECT_EQ(logits(full(MissingRule::kFetch)), want);
+  const std::vector<float> want = prompt_logits({.pack_path = full_});
+  EXPECT_EQ(prompt_logits(full(MissingRule::kFetch)), want);
   LoadOptions load = pruned(cold_, MissingRule::kFetch);
-  EXPECT_EQ(logits(load), want);
+  EXPECT_EQ(prompt_logits(load), want);
   for (const int64_t prefetch : {0, 6}) {
     load.expert_cache_gb = 0.0012;
     load.chunk_tokens = 3;
@@ -124,23 +86,23 @@ TEST_F(Missing, NothingIsFetchedFromAPackThatLeftItOut) {
 }
 
 TEST_F(Missing, WhatIsDroppedDoesNotDependOnWhetherThePackHasIt) {
-  const std::vector<float> want = logits(full(MissingRule::kDrop));
-  EXPECT_EQ(logits(pruned(dropped_, MissingRule::kDrop)), want);
+  const std::vector<float> want = prompt_logits(full(MissingRule::kDrop));
+  EXPECT_EQ(prompt_logits(pruned(dropped_, MissingRule::kDrop)), want);
   LoadOptions load = pruned(cold_, MissingRule::kDrop);
-  EXPECT_EQ(logits(load), want);
+  EXPECT_EQ(prompt_logits(load), want);
   load.expert_cache_gb = 0.0003;
   load.chunk_tokens = 9;
   load.prefetch_experts = 8;
-  EXPECT_EQ(logits(load), want);
-  EXPECT_NE(want, logits(full(MissingRule::kNextBest)));
-  EXPECT_NE(want, logits({.pack_path = full_}));
+  EXPECT_EQ(prompt_logits(load), want);
+  EXPECT_NE(want, prompt_logits(full(MissingRule::kNextBest)));
+  EXPECT_NE(want, prompt_logits({.pack_path = full_}));
 }
 
 TEST_F(Missing, TheOthersKeepTheWeightsTheyHaveBesideADroppedOne) {
   FirstRouting all;
   FirstRouting drop;
-  logits({.pack_path = full_}, &all);
-  logits(pruned(dropped_, MissingRule::kDrop), &drop);
+  prompt_logits({.pack_path = full_}, &all);
+  prompt_logits(pruned(dropped_, MissingRule::kDrop), &drop);
   ASSERT_EQ(all.ids.size(), drop.ids.size());
   int64_t missing = 0;
   for (size_t i = 0; i < all.ids.size(); ++i) {
@@ -155,7 +117,7 @@ TEST_F(Missing, TheOthersKeepTheWeightsTheyHaveBesideADroppedOne) {
 
 TEST_F(Missing, TheNextBestIsChosenInsteadWithWeightsThatAddUp) {
   FirstRouting next;
-  logits(pruned(cold_, MissingRule::kNextBest), &next);
+  prompt_logits(pruned(cold_, MissingRule::kNextBest), &next);
   for (size_t row = 0; row < next.ids.size(); row += 4) {
     float sum = 0;
     for (size_t i = row; i < row + 4; ++i) {
@@ -167,9 +129,9 @@ TEST_F(Missing, TheNextBestIsChosenInsteadWithWeightsThatAddUp) {
 }
 
 TEST_F(Missing, WhereNothingIsMissingAllRulesAreOne) {
-  const std::vector<float> want = logits({.pack_path = full_});
+  const std::vector<float> want = prompt_logits({.pack_path = full_});
   for (const MissingRule missing : {MissingRule::kFetch, MissingRule::kDrop}) {
-    EXPECT_EQ(logits(pruned(full_, missing)), want);
+    EXPECT_EQ(prompt_logits(pruned(full_, missing)), want);
   }
 }
 

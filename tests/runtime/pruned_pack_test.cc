@@ -4,32 +4,17 @@
 #include <cmath>
 #include <numeric>
 
-#include "compiler/compile.h"
-#include "runtime/loaded_model.h"
 #include "runtime/trace_recorder.h"
-#include "schema/router_hash.h"
-#include "tests/runtime/packs.h"
-#include "tests/temp_folder.h"
+#include "tests/runtime/pruned_nano.h"
 #include "tests/thrown_message.h"
 
 namespace k3 {
 namespace {
 
-const std::string kCheckpoint = K3_SOURCE_DIR "/examples/nano/checkpoint";
-const std::string kFull = K3_BINARY_DIR "/nano.k3pack";
+using test::compile_nano;
+using test::prompt_logits;
 
-std::string compile(const TempFolder& folder, const std::string& name,
-                    const PruneExpertsOptions& prune) {
-  CompileRequest request;
-  request.checkpoint = kCheckpoint;
-  request.output = folder.path(name);
-  request.options.prune_experts = prune;
-  request.quiet = true;
-  testing::internal::CaptureStdout();
-  run_compile(request);
-  testing::internal::GetCapturedStdout();
-  return request.output;
-}
+const std::string kFull = test::pack_path("nano");
 
 std::string record_trace(const TempFolder& folder) {
   LoadedModel model({.pack_path = kFull});
@@ -44,31 +29,12 @@ std::string record_trace(const TempFolder& folder) {
 // A plan that keeps the `keep` experts of each layer that a walk in steps of 27 meets first: in
 // another order than the checkpoint's.
 std::string write_plan(const TempFolder& folder, int64_t keep) {
-  const PackReader pack(kFull);
-  PrunePlan plan{.router_xxh3 = router_hash(pack.index().content),
-                 .experts = 64,
-                 .experts_per_token = 4,
-                 .score = "by hand",
-                 .traces = {},
-                 .layers = {}};
-  for (const PackBank& bank : pack.index().content.banks) {
-    PlanLayer layer{.layer = bank.layer, .kept = {}, .dropped = {}, .scores = {}};
+  return test::write_nano_plan(folder, "plan" + std::to_string(keep), [&](PlanLayer& layer) {
     for (int32_t i = 0; i < 64; ++i) {
-      const int32_t id = (i * 27 + static_cast<int32_t>(bank.layer)) % 64;
+      const int32_t id = (i * 27 + static_cast<int32_t>(layer.layer)) % 64;
       (i < keep ? layer.kept : layer.dropped).push_back(id);
     }
-    layer.scores.resize(64);
-    plan.layers.push_back(layer);
-  }
-  return folder.write("plan" + std::to_string(keep), format_prune_plan(plan));
-}
-
-std::vector<float> logits(const LoadOptions& options) {
-  LoadedModel model(options);
-  SequenceState state(model.config());
-  std::vector<float> all(test::kPrompt.size() * static_cast<size_t>(model.config().vocab_size));
-  model.forward().run(test::kPrompt, state, all.data());
-  return all;
+  });
 }
 
 class Pruned : public testing::TestWithParam<int64_t> {};
@@ -76,16 +42,16 @@ class Pruned : public testing::TestWithParam<int64_t> {};
 TEST_P(Pruned, ThePackHasTheBitsOfTheFullOneWithTheDroppedMasked) {
   const TempFolder folder;
   const std::string plan = write_plan(folder, GetParam());
-  const std::vector<float> masked = logits({.pack_path = kFull, .prune_plan_path = plan});
+  const std::vector<float> masked = prompt_logits({.pack_path = kFull, .prune_plan_path = plan});
   EXPECT_TRUE(std::all_of(masked.begin(), masked.end(), [](float x) { return std::isfinite(x); }));
-  EXPECT_EQ(masked == logits({.pack_path = kFull}), GetParam() == 64);
-  const std::string dropped = compile(folder, "dropped", {.traces = {}, .plan_path = plan});
-  EXPECT_EQ(logits({.pack_path = dropped}), masked);
+  EXPECT_EQ(masked == prompt_logits({.pack_path = kFull}), GetParam() == 64);
+  const std::string dropped = compile_nano(folder, "dropped", {.traces = {}, .plan_path = plan});
+  EXPECT_EQ(prompt_logits({.pack_path = dropped}), masked);
   const std::string cold =
-      compile(folder, "cold", {.traces = {}, .plan_path = plan, .keep_cold = true});
-  EXPECT_EQ(logits({.pack_path = cold}), masked);
+      compile_nano(folder, "cold", {.traces = {}, .plan_path = plan, .keep_cold = true});
+  EXPECT_EQ(prompt_logits({.pack_path = cold}), masked);
   // And where experts pass through a cache that holds few of them.
-  EXPECT_EQ(logits({.pack_path = dropped, .expert_cache_gb = 0.0003}), masked);
+  EXPECT_EQ(prompt_logits({.pack_path = dropped, .expert_cache_gb = 0.0003}), masked);
 }
 
 // From all to as few as a token chooses.
@@ -94,8 +60,8 @@ INSTANTIATE_TEST_SUITE_P(Kept, Pruned, testing::Values(64, 48, 16, 5, 4));
 TEST(PrunedPack, KeepingAllIsTheSamePackAsNotPruning) {
   const TempFolder folder;
   const std::string trace = record_trace(folder);
-  const PackReader ordered(compile(folder, "ordered", {.traces = {trace}}));
-  const PackReader all(compile(folder, "all", {.traces = {trace}, .keep = 64}));
+  const PackReader ordered(compile_nano(folder, "ordered", {.traces = {trace}}));
+  const PackReader all(compile_nano(folder, "all", {.traces = {trace}, .keep = 64}));
   EXPECT_EQ(all.payload_xxh3(), ordered.payload_xxh3());
   const int64_t begin_of_reports = ordered.index().provenance.reports.front().extent.offset_bytes;
   const std::vector<std::byte> a = file_bytes(ordered.path());
@@ -104,13 +70,13 @@ TEST(PrunedPack, KeepingAllIsTheSamePackAsNotPruning) {
   EXPECT_TRUE(
       std::equal(a.begin() + kFrameBytes, a.begin() + begin_of_reports, b.begin() + kFrameBytes));
   EXPECT_NE(ordered.payload_xxh3(), PackReader(kFull).payload_xxh3());  // another order
-  EXPECT_EQ(logits({.pack_path = ordered.path()}), logits({.pack_path = kFull}));
+  EXPECT_EQ(prompt_logits({.pack_path = ordered.path()}), prompt_logits({.pack_path = kFull}));
 }
 
 TEST(PrunedPack, AnExpertNoTokenEverChoseIsDroppedFirst) {
   const TempFolder folder;
   const std::string trace = record_trace(folder);  // nine tokens choose at most 36 of 64
-  const PackReader pack(compile(folder, "p", {.traces = {trace}, .keep = 36}));
+  const PackReader pack(compile_nano(folder, "p", {.traces = {trace}, .keep = 36}));
   const std::vector<std::string> traces = {trace};
   const RoutingSums sums = sum_routing(traces);
   for (size_t layer = 0; layer < sums.layers.size(); ++layer) {
@@ -132,7 +98,7 @@ TEST(PrunedPack, APlanNeedsAPackWithEveryExpert) {
   const std::string plan = write_plan(folder, 16);
   for (const bool keep_cold : {false, true}) {
     const std::string pruned =
-        compile(folder, "p", {.traces = {}, .plan_path = plan, .keep_cold = keep_cold});
+        compile_nano(folder, "p", {.traces = {}, .plan_path = plan, .keep_cold = keep_cold});
     EXPECT_EQ(
         thrown_message([&] { LoadedModel model({.pack_path = pruned, .prune_plan_path = plan}); }),
         pruned +
@@ -153,7 +119,7 @@ TEST(PrunedPack, APlanForAnotherModelIsRefused) {
 TEST(PrunedPack, ATraceOfItIsOfTheSameModelButMasked) {
   const TempFolder folder;
   const std::string plan = write_plan(folder, 16);
-  const std::string pruned = compile(folder, "p", {.traces = {}, .plan_path = plan});
+  const std::string pruned = compile_nano(folder, "p", {.traces = {}, .plan_path = plan});
   LoadedModel model({.pack_path = pruned});
   TraceRecorder trace(folder.path("t"), model.pack(), model.config(), false);
   trace.finish();

@@ -5,17 +5,14 @@
 //
 // The tile is as large as the registers of an instruction set allow. Only instruction sets with a
 // fused multiply-add are worth a copy; the portable one calls std::fma and gives the same bits.
-#include "passes/fixed_product.h"
-
-#include <tbb/blocked_range2d.h>
-#include <tbb/parallel_for.h>
+#include "schema/float_product.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <vector>
 
 #include "schema/error.h"
+#include "schema/stopwatch.h"
 
 // Arrays of registers need a vector size known when compiling, which rules SVE out; its machines
 // run the NEON code.
@@ -23,7 +20,7 @@
 #define HWY_DISABLED_TARGETS \
   (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "passes/fixed_product.cc"
+#define HWY_TARGET_INCLUDE "schema/float_product.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
@@ -35,7 +32,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_SCALAR
 constexpr int64_t kTileRows = 4;
-constexpr int64_t kTileVectors = 4;
+constexpr int64_t kTileVectors = 3;
 #elif HWY_TARGET == HWY_AVX2
 constexpr int64_t kTileRows = 6;  // 12 sums, 2 of B and 1 of A in 16 registers
 constexpr int64_t kTileVectors = 2;
@@ -49,6 +46,7 @@ using V = hn::Vec<D>;
 constexpr auto kLanes = static_cast<int64_t>(hn::MaxLanes(D()));
 constexpr int64_t kTileCols = kTileVectors * kLanes;
 constexpr int64_t kTile = kTileRows * kTileCols;
+static_assert(kTileVectors == 2 || kTileVectors == 3);  // see add_columns
 
 constexpr int64_t kDepthBlock = 256;           // a strip of B is 48 KB at most
 constexpr int64_t kRowBlock = 32 * kTileRows;  // and a block of A 256 KB, for which L2 has room
@@ -57,9 +55,9 @@ constexpr int64_t kRowBlock = 32 * kTileRows;  // and a block of A 256 KB, for w
 // a quarter of it.
 constexpr int64_t kListVectors = kLanes < 4 ? 16 : 10;
 constexpr int64_t kListCols = kListVectors * kLanes;
-constexpr int64_t kLargestTile = int64_t{8} * 3 * 16;
-static_assert(kTile <= kLargestTile);
+static_assert(ListedTerms::kMostDepth <= kDepthBlock);
 
+// Highway's portable MulAdd rounds twice.
 HWY_INLINE V fused_multiply_add(V a, V b, V c) {
 #if HWY_TARGET == HWY_SCALAR
   return V(std::fma(a.raw, b.raw, c.raw));
@@ -68,22 +66,24 @@ HWY_INLINE V fused_multiply_add(V a, V b, V c) {
 #endif
 }
 
-// A tile of C over `depth` terms. Packed: a is [depth, kTileRows], b is [depth, kTileCols].
+// The first kVectors vectors of a tile of C over `depth` terms. Packed: a is [depth, kTileRows],
+// b is [depth, kTileCols].
+template <int64_t kVectors>
 HWY_INLINE void add_tile(int64_t depth, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
                          float* HWY_RESTRICT c, int64_t c_stride) {
   const D d;
-  V sums[kTileRows][kTileVectors];
+  V sums[kTileRows][kVectors];
   for (int64_t i = 0; i < kTileRows; ++i) {
-    for (int64_t v = 0; v < kTileVectors; ++v) {
+    for (int64_t v = 0; v < kVectors; ++v) {
       sums[i][v] = hn::LoadU(d, c + i * c_stride + v * kLanes);
     }
   }
   for (int64_t k = 0; k < depth; ++k) {
-    V right[kTileVectors];
-    for (int64_t v = 0; v < kTileVectors; ++v) right[v] = hn::LoadU(d, b + v * kLanes);
+    V right[kVectors];
+    for (int64_t v = 0; v < kVectors; ++v) right[v] = hn::LoadU(d, b + v * kLanes);
     for (int64_t i = 0; i < kTileRows; ++i) {
       const V left = hn::Set(d, a[i]);
-      for (int64_t v = 0; v < kTileVectors; ++v) {
+      for (int64_t v = 0; v < kVectors; ++v) {
         sums[i][v] = fused_multiply_add(left, right[v], sums[i][v]);
       }
     }
@@ -91,56 +91,78 @@ HWY_INLINE void add_tile(int64_t depth, const float* HWY_RESTRICT a, const float
     b += kTileCols;
   }
   for (int64_t i = 0; i < kTileRows; ++i) {
-    for (int64_t v = 0; v < kTileVectors; ++v) {
+    for (int64_t v = 0; v < kVectors; ++v) {
       hn::StoreU(sums[i][v], d, c + i * c_stride + v * kLanes);
     }
   }
 }
 
-// A tile at the edge of C: the missing rows and columns are zeros that nobody keeps.
+// A tile's first `cols` columns and what they lack of whole vectors.
+HWY_INLINE void add_columns(int64_t cols, int64_t depth, const float* a, const float* b, float* c,
+                            int64_t c_stride) {
+  if (cols <= kLanes) {
+    add_tile<1>(depth, a, b, c, c_stride);
+  } else if (cols <= 2 * kLanes) {
+    add_tile<2>(depth, a, b, c, c_stride);
+  } else {
+    add_tile<kTileVectors>(depth, a, b, c, c_stride);
+  }
+}
+
+// A tile over the edge of C: what lies beyond is zeros that nobody keeps.
 void add_edge_tile(int64_t rows, int64_t cols, int64_t depth, const float* a, const float* b,
                    float* c, int64_t c_stride) {
-  float tile[kLargestTile] = {};
+  float tile[kTile] = {};
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < cols; ++j) tile[i * kTileCols + j] = c[i * c_stride + j];
   }
-  add_tile(depth, a, b, tile, kTileCols);
+  add_columns(cols, depth, a, b, tile, kTileCols);
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < cols; ++j) c[i * c_stride + j] = tile[i * kTileCols + j];
   }
 }
 
 // [rows, depth] of A as panels of kTileRows rows, each [depth, kTileRows], zeros below the last.
-void pack_rows(int64_t rows, int64_t depth, const ProductFactor& a, float* HWY_RESTRICT packed) {
+void pack_rows(int64_t rows, int64_t depth, FloatMatrix a, float* HWY_RESTRICT packed) {
   for (int64_t first = 0; first < rows; first += kTileRows) {
-    const int64_t count = rows - first < kTileRows ? rows - first : kTileRows;
     for (int64_t i = 0; i < kTileRows; ++i) {
-      const float* from = a.data + (first + i) * a.row_stride;
-      float* to = packed + first * depth + i;
-      for (int64_t k = 0; k < depth; ++k)
-        to[k * kTileRows] = i < count ? from[k * a.col_stride] : 0;
+      const bool there = first + i < rows;
+      const float* const from = a.data + (there ? first + i : 0) * a.row_stride;
+      float* const to = packed + first * depth + i;
+      for (int64_t k = 0; k < depth; ++k) to[k * kTileRows] = there ? from[k * a.col_stride] : 0;
     }
   }
 }
 
-// [depth, cols] of B as [depth, kTileCols], zeros right of the last.
-void pack_cols(int64_t cols, int64_t depth, const float* HWY_RESTRICT b, int64_t stride,
-               float* HWY_RESTRICT packed) {
+// [depth, cols] of B as [depth, kTileCols], zeros right of the last up to a whole vector. Reads B
+// along whichever of its dimensions is contiguous.
+void pack_cols(int64_t cols, int64_t depth, FloatMatrix b, float* HWY_RESTRICT packed) {
   const D d;
-  for (int64_t k = 0; k < depth; ++k) {
+  const int64_t whole = (cols + kLanes - 1) / kLanes * kLanes;
+  if (b.col_stride != 1) {
+    for (int64_t j = 0; j < whole; ++j) {
+      const bool there = j < cols;
+      const float* const from = b.data + (there ? j : 0) * b.col_stride;
+      for (int64_t k = 0; k < depth; ++k) {
+        packed[k * kTileCols + j] = there ? from[k * b.row_stride] : 0;
+      }
+    }
+    return;
+  }
+  for (int64_t k = 0; k < depth; ++k, packed += kTileCols) {
+    const float* const from = b.data + k * b.row_stride;
     if (cols == kTileCols) {
       for (int64_t v = 0; v < kTileVectors; ++v) {
-        hn::StoreU(hn::LoadU(d, b + k * stride + v * kLanes), d, packed + v * kLanes);
+        hn::StoreU(hn::LoadU(d, from + v * kLanes), d, packed + v * kLanes);
       }
     } else {
-      for (int64_t j = 0; j < kTileCols; ++j) packed[j] = j < cols ? b[k * stride + j] : 0;
+      for (int64_t j = 0; j < whole; ++j) packed[j] = j < cols ? from[j] : 0;
     }
-    packed += kTileCols;
   }
 }
 
 // `scratch` holds kRowBlock x kDepthBlock and kDepthBlock x kTileCols floats.
-void add_block_product(int64_t rows, int64_t cols, int64_t depth, ProductFactor a, ProductFactor b,
+void add_block_product(int64_t rows, int64_t cols, int64_t depth, FloatMatrix a, FloatMatrix b,
                        float* c, int64_t c_stride, float* scratch) {
   float* const left = scratch;
   float* const right = scratch + kRowBlock * kDepthBlock;
@@ -148,17 +170,15 @@ void add_block_product(int64_t rows, int64_t cols, int64_t depth, ProductFactor 
     const int64_t terms = depth - first_k < kDepthBlock ? depth - first_k : kDepthBlock;
     for (int64_t first_i = 0; first_i < rows; first_i += kRowBlock) {
       const int64_t height = rows - first_i < kRowBlock ? rows - first_i : kRowBlock;
-      ProductFactor block = a;
-      block.data += first_i * a.row_stride + first_k * a.col_stride;
-      pack_rows(height, terms, block, left);
+      pack_rows(height, terms, a.at(first_i, first_k), left);
       for (int64_t first_j = 0; first_j < cols; first_j += kTileCols) {
         const int64_t width = cols - first_j < kTileCols ? cols - first_j : kTileCols;
-        pack_cols(width, terms, b.data + first_k * b.row_stride + first_j, b.row_stride, right);
+        pack_cols(width, terms, b.at(first_k, first_j), right);
         for (int64_t i = 0; i < height; i += kTileRows) {
           const int64_t count = height - i < kTileRows ? height - i : kTileRows;
           float* const tile = c + (first_i + i) * c_stride + first_j;
-          if (count == kTileRows && width == kTileCols) {
-            add_tile(terms, left + i * terms, right, tile, c_stride);
+          if (count == kTileRows && width % kLanes == 0) {
+            add_columns(width, terms, left + i * terms, right, tile, c_stride);
           } else {
             add_edge_tile(count, width, terms, left + i * terms, right, tile, c_stride);
           }
@@ -184,31 +204,29 @@ HWY_INLINE void add_list(const int32_t* indices, const float* values, int64_t co
   for (int64_t v = 0; v < kListVectors; ++v) hn::StoreU(sums[v], d, c + v * kLanes);
 }
 
-// A product with A as a list: row by row up to `ends`, depth indices in ascending order, and
-// values. `used` tells which of the `depth` rows of B any row needs.
-void add_listed_product(int64_t rows, int64_t cols, int64_t depth, const int64_t* ends,
-                        const int32_t* indices, const float* values, const bool* used,
-                        ProductFactor b, float* c, int64_t c_stride, float* scratch) {
+// `scratch` holds kDepthBlock x kListCols floats.
+void add_list_product(const ListedTerms& a, int64_t cols, FloatMatrix b, float* c, int64_t c_stride,
+                      float* scratch) {
   for (int64_t first_j = 0; first_j < cols; first_j += kListCols) {
     const int64_t width = cols - first_j < kListCols ? cols - first_j : kListCols;
-    for (int64_t k = 0; k < depth; ++k) {
-      if (!used[k]) continue;
+    for (int64_t k = 0; k < a.depth; ++k) {
+      if (!a.used[k]) continue;
       const float* const from = b.data + k * b.row_stride + first_j;
       float* const to = scratch + k * kListCols;
       for (int64_t j = 0; j < kListCols; ++j) to[j] = j < width ? from[j] : 0;
     }
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t begin = i == 0 ? 0 : ends[i - 1];
-      const int64_t count = ends[i] - begin;
+    for (int64_t i = 0; i < a.rows; ++i) {
+      const int64_t begin = i == 0 ? 0 : a.ends[i - 1];
+      const int64_t count = a.ends[i] - begin;
       if (count == 0) continue;
       float* const row = c + i * c_stride + first_j;
       if (width == kListCols) {
-        add_list(indices + begin, values + begin, count, scratch, row);
+        add_list(a.indices + begin, a.values + begin, count, scratch, row);
         continue;
       }
       float edge[kListCols] = {};
       for (int64_t j = 0; j < width; ++j) edge[j] = row[j];
-      add_list(indices + begin, values + begin, count, scratch, edge);
+      add_list(a.indices + begin, a.values + begin, count, scratch, edge);
       for (int64_t j = 0; j < width; ++j) row[j] = edge[j];
     }
   }
@@ -251,7 +269,7 @@ namespace k3 {
 namespace {
 
 HWY_EXPORT(add_block_product);
-HWY_EXPORT(add_listed_product);
+HWY_EXPORT(add_list_product);
 HWY_EXPORT(scratch_floats);
 HWY_EXPORT(multiply_registers);
 HWY_EXPORT(target_name);
@@ -265,69 +283,19 @@ float* thread_scratch() {
 
 }  // namespace
 
-void add_product(int64_t rows, int64_t cols, int64_t depth, ProductFactor a, ProductFactor b,
-                 float* c, int64_t c_stride) {
+void add_float_product(int64_t rows, int64_t cols, int64_t depth, FloatMatrix a, FloatMatrix b,
+                       float* c, int64_t c_stride) {
   HWY_DYNAMIC_DISPATCH(add_block_product)
   (rows, cols, depth, a, b, c, c_stride, thread_scratch());
 }
 
-ListedFactor::ListedFactor(int64_t rows, int64_t depth, ProductFactor a)
-    : rows_(rows), depth_(depth) {
-  K3_CHECK(depth <= kMostDepth);
-  for (int64_t i = 0; i < rows; ++i) {
-    const float* const row = a.data + i * a.row_stride;
-    for (int64_t k = 0; k < depth; ++k) {
-      const float value = row[k * a.col_stride];
-      if (value == 0) continue;
-      used_[static_cast<size_t>(k)] = true;
-      indices_.push_back(static_cast<int32_t>(k));
-      values_.push_back(value);
-    }
-    ends_.push_back(static_cast<int64_t>(indices_.size()));
-  }
-  terms_ = static_cast<int64_t>(indices_.size());
-  // Tiles are more than twice as fast as lists.
-  if (5 * terms_ < 2 * rows * depth) return;
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t k = 0; k < depth; ++k) {
-      dense_.push_back(a.data[i * a.row_stride + k * a.col_stride]);
-    }
-  }
+void add_listed_product(const ListedTerms& a, int64_t cols, FloatMatrix b, float* c,
+                        int64_t c_stride) {
+  K3_CHECK(a.depth <= ListedTerms::kMostDepth && b.col_stride == 1);
+  HWY_DYNAMIC_DISPATCH(add_list_product)(a, cols, b, c, c_stride, thread_scratch());
 }
 
-double ListedFactor::add_product_with(int64_t cols, ProductFactor b, float* c,
-                                      int64_t c_stride) const {
-  if (empty()) return 0;
-  if (!dense_.empty()) {
-    add_product(rows_, cols, depth_, {dense_.data(), depth_}, b, c, c_stride);
-    return static_cast<double>(rows_ * depth_) * static_cast<double>(cols);
-  }
-  HWY_DYNAMIC_DISPATCH(add_listed_product)
-  (rows_, cols, depth_, ends_.data(), indices_.data(), values_.data(), used_.data(), b, c, c_stride,
-   thread_scratch());
-  return static_cast<double>(terms_) * static_cast<double>(cols);
-}
-
-void add_product_parallel(int64_t rows, int64_t cols, int64_t depth, ProductFactor a,
-                          ProductFactor b, float* c, int64_t c_stride) {
-  constexpr int64_t kRows = 240;  // whole tiles of every instruction set
-  constexpr int64_t kCols = 480;
-  tbb::parallel_for(tbb::blocked_range2d<int64_t>(0, (rows + kRows - 1) / kRows, 1, 0,
-                                                  (cols + kCols - 1) / kCols, 1),
-                    [&](const tbb::blocked_range2d<int64_t>& tiles) {
-                      const int64_t i = tiles.rows().begin() * kRows;
-                      const int64_t j = tiles.cols().begin() * kCols;
-                      ProductFactor left = a;
-                      ProductFactor right = b;
-                      left.data += i * a.row_stride;
-                      right.data += j;
-                      add_product(std::min(rows, tiles.rows().end() * kRows) - i,
-                                  std::min(cols, tiles.cols().end() * kCols) - j, depth, left,
-                                  right, c + i * c_stride + j, c_stride);
-                    });
-}
-
-std::string_view product_target() {
+std::string_view float_product_target() {
   return HWY_DYNAMIC_DISPATCH(target_name)();
 }
 
@@ -337,10 +305,10 @@ double measure_multiply_peak() {
   double best = 0;
   for (int i = 0; i < 300; ++i) {
     float sum = 0.5F;
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch watch;
     const double count = HWY_DYNAMIC_DISPATCH(multiply_registers)(kSteps, &sum);
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    if (std::isfinite(sum)) best = std::max(best, count / elapsed.count());
+    const double seconds = watch.seconds();
+    if (std::isfinite(sum)) best = std::max(best, count / seconds);
   }
   return best;
 }
