@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -17,6 +18,7 @@
 #include "compiler/explain.h"
 #include "compiler/inspect.h"
 #include "compiler/pack_plan.h"
+#include "compiler/quantities.h"
 #include "compiler/synth.h"
 #include "compiler/synth_presets.h"
 #include "compiler/trace_import.h"
@@ -24,6 +26,7 @@
 #include "compiler/trace_report.h"
 #include "compiler/verify.h"
 #include "passes/pipeline.h"
+#include "schema/routing_trace.h"
 
 namespace k3 {
 namespace {
@@ -64,6 +67,23 @@ CLI::Validator choice_names(const std::map<std::string, Choice>& choices) {
   return {transform, "{" + names + "}"};
 }
 
+// CLI's own ranges take NaN for a number within.
+CLI::Validator number_from(double least, double most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    char* end = nullptr;
+    const double number = std::strtod(text.c_str(), &end);
+    const bool whole = !text.empty() && end == text.c_str() + text.size();
+    if (whole && number >= least && number <= most) return "";
+    return "is " + text + ", expected a number from " + shortest(least) + " to " + shortest(most);
+  };
+  return {check, ""};
+}
+
+// From a byte to a petabyte, in units of 10^9 bytes.
+CLI::Validator gigabytes() {
+  return number_from(1e-9, 1e6);
+}
+
 // "16", or "all".
 CLI::Validator expert_count() {
   const auto check = [](std::string& text) -> std::string {
@@ -100,7 +120,7 @@ std::function<void()> add_prune_flags(CLI::App& app, CompileRequest& request) {
       app.add_option("--prune-budget-gb", texts->budget_gb,
                      "Keep as many experts as have this many 10^9 bytes, more in layers that lose "
                      "more by it; at least three times what a token chooses in each")
-          ->check(CLI::PositiveNumber)
+          ->check(gigabytes())
           ->type_name("GB")
           ->needs(trace)
           ->excludes(keep);
@@ -145,22 +165,22 @@ void add_budget_flags(CLI::App& app, TrunkBudget& budget) {
                  "What each matrix costs in each format, a .k3sens file of k3exec sensitivity; "
                  "with --trunk auto")
       ->type_name("FILE");
-  CLI::Option* gigabytes =
+  CLI::Option* budget_gb =
       app.add_option("--trunk-budget-gb", budget.gigabytes,
                      "With --trunk auto: the most that the trunk may take as stored, in GB of 10^9 "
                      "bytes; spent where it saves most KL")
-          ->check(CLI::PositiveNumber)
+          ->check(gigabytes())
           ->type_name("X");
   app.add_option("--trunk-bits", budget.average_bits,
                  "The same as nominal bits a weight over the matrices: 1.66 for ternary, 3.27 for "
                  "ternary2, 8.05 for int8, 16 for bf16, however narrow rows are padded")
-      ->check(CLI::PositiveNumber)
-      ->excludes(gigabytes)
+      ->check(number_from(0, 64))
+      ->excludes(budget_gb)
       ->type_name("B");
   app.add_option("--max-kl", budget.max_kl,
                  "With --trunk auto: the most KL in nats that may be predicted; without a budget "
                  "the smallest trunk is taken that keeps it. Status 1 when it cannot be kept")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_from(0, 1e6))
       ->type_name("Y");
 }
 
@@ -242,11 +262,11 @@ Action setup_compile(CLI::App& app) {
       ->type_name("N");
   app.add_option_function<double>(
          "--memory-gb",
-         [request](double gigabytes) {
-           request->memory_bytes = static_cast<int64_t>(gigabytes * 1e9);
+         [request](double memory_gb) {
+           request->memory_bytes = static_cast<int64_t>(memory_gb * 1e9);
          },
          "A ceiling for the memory taken, in GB of 10^9 bytes: fewer threads encode below it")
-      ->check(CLI::Range(0.001, 1e6))
+      ->check(number_from(0.001, 1e6))
       ->type_name("X");
   app.add_flag("--resume", request->resume,
                "Go on with what a killed compile left beside OUT, if anything; what is there is "
@@ -371,11 +391,11 @@ Action setup_trace_stats(CLI::App& app) {
       ->delimiter(',')
       ->expected(1)
       ->take_all()
-      ->check(CLI::PositiveNumber)
+      ->check(gigabytes())
       ->type_name("GB,...");
   app.add_option("--expert-bytes", request->expert_bytes,
                  "Bytes of one expert (default: what the trace says)")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, kMostExpertBytes))
       ->type_name("N");
   app.add_option("--replay-tokens", request->replay_tokens,
                  "Replay caches over the first N tokens; 0 leaves it out (default 20000)")
@@ -420,7 +440,7 @@ Action setup_trace_import(CLI::App& app) {
       ->type_name("N");
   app.add_option("--expert-bytes", request->expert_bytes,
                  "Bytes of one expert (default: the pack's)")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, kMostExpertBytes))
       ->type_name("N");
   return [request] {
     import_trace(*request);

@@ -40,11 +40,10 @@ inline std::string shortest(double number) {
 }
 
 // In decimal units, as disks are sold: 1560860324864 -> "1.56 TB".
-inline std::string sized(int64_t bytes) {
+inline std::string sized(double value) {
   constexpr std::array<std::string_view, 6> kUnits = {"B", "kB", "MB", "GB", "TB", "PB"};
   constexpr double kStep = 1000;
-  if (bytes < 1000) return std::to_string(bytes) + " B";
-  auto value = static_cast<double>(bytes);
+  if (value < kStep) return fixed(value, 0) + " B";
   size_t unit = 0;
   // 999.995 and more would be printed as 1000.00.
   while (value >= 999.995 && unit + 1 < kUnits.size()) {
@@ -52,6 +51,9 @@ inline std::string sized(int64_t bytes) {
     ++unit;
   }
   return fixed(value, 2).append(1, ' ').append(kUnits[unit]);
+}
+inline std::string sized(int64_t bytes) {
+  return sized(static_cast<double>(bytes));
 }
 
 }  // namespace k3

@@ -150,8 +150,10 @@ void print_text(const Findings& found, std::ostream& out) {
       << " decoded) of " << grouped(found.stats.documents) << " documents; " << table.k() << " of "
       << table.header.experts << " experts in each of " << table.layers() << " layers";
   if (found.expert_bytes > 0) {
-    out << ", an expert " << sized(found.expert_bytes) << ", a token's "
-        << sized(found.expert_bytes * table.k() * table.layers());
+    const auto expert_bytes = static_cast<double>(found.expert_bytes);
+    const auto of_token = static_cast<double>(table.k() * table.layers());
+    out << ", an expert " << sized(expert_bytes) << ", a token's "
+        << sized(expert_bytes * of_token);  // a trace may make this more than 2^63
   }
   out << '\n';
   for (const std::string& path : table.cut) out << path << " was cut; its whole blocks count\n";

@@ -12,6 +12,8 @@
 namespace k3 {
 namespace {
 
+constexpr int64_t kMostTokens = int64_t{1} << 24;  // and rounds
+
 // Of an operation, slowest first.
 struct Row {
   std::string operation;
@@ -94,9 +96,11 @@ void write_phase(JsonWriter& json, const char* phase, const Rate& rate,
 }  // namespace
 
 void bench(const BenchOptions& options, std::ostream& out) {
-  if (options.benchmark.prompt_tokens < 1 || options.benchmark.new_tokens < 1 ||
-      options.benchmark.rounds < 1) {
-    throw Error("--prompt-tokens, --new-tokens and --rounds must be 1 or more");
+  const BenchmarkOptions& asked = options.benchmark;
+  for (const int64_t count : {asked.prompt_tokens, asked.new_tokens, int64_t{asked.rounds}}) {
+    if (count >= 1 && count <= kMostTokens) continue;
+    throw Error("--prompt-tokens, --new-tokens or --rounds is ", count, ", expected 1 to ",
+                kMostTokens);
   }
   LoadedModel model(options.load);
   const BenchmarkResult result = run_benchmark(model.weights(), model.experts(), model.backend(),

@@ -94,7 +94,7 @@ CaptureRun::CaptureRun(const CaptureOptions& options, std::ostream& progress)
       progress_(progress),
       source_(model_options(options, options.pack_path, "source")),
       layers_(std::ssize(source_.config().layers)),
-      end_layer_(options.last_layer ? *options.last_layer + 1 : layers_),
+      end_layer_(std::min(options.last_layer.value_or(layers_ - 1), layers_) + 1),
       memory_bytes_(memory_limit(options)),
       folder_(work_folder(options)) {
   if (!options.propagated_path.empty()) {
@@ -130,7 +130,7 @@ void CaptureRun::check_options() const {
   if (end_layer_ < 1 || end_layer_ > layers_ || options_.first_layer < 0 ||
       options_.first_layer >= end_layer_) {
     throw Error("--first-layer and --last-layer are ", options_.first_layer, " and ",
-                end_layer_ - 1, ", expected 0 to ", layers_ - 1, ", ascending");
+                options_.last_layer.value_or(layers_ - 1), ", expected 0 to ", layers_ - 1, ", ascending");
   }
   if (!options_.teacher_path.empty() && !captures_all_layers()) {
     throw Error("--teacher needs all layers, --last-layer leaves some out");

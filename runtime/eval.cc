@@ -165,6 +165,9 @@ void eval(const EvalCommandOptions& options, std::ostream& out, std::ostream& pr
     throw Error("--window-tokens is ", options.eval.window_tokens, ", expected 2 or more");
   }
   if (!options.receipt_path.empty()) check_writable(options.receipt_path);
+  if (options.max_kl && !(*options.max_kl >= 0)) {
+    throw Error("--max-kl is ", *options.max_kl, ", expected 0 or more");
+  }
   if (options.max_kl && options.against_path.empty()) {
     throw Error("--max-kl needs --against, the pack to measure the distance to");
   }

@@ -19,6 +19,29 @@ namespace {
 // How often a run that is killed has left its file.
 constexpr int64_t kSaves = 10;
 
+constexpr int64_t kMostSteps = int64_t{1} << 24;
+constexpr int64_t kMostTokens = int64_t{1} << 24;
+
+void check(const TuneOptions& options) {
+  const TuneSchedule& schedule = options.schedule;
+  const auto is_count = [](int64_t count, int64_t most) { return count >= 1 && count <= most; };
+  const auto is_share = [](double rate) { return rate >= 0 && rate <= 1; };
+  if (!is_count(schedule.steps, kMostSteps) || !is_count(schedule.step_tokens, kMostTokens)) {
+    throw Error("--steps is ", schedule.steps, " and --step-tokens ", schedule.step_tokens,
+                ", expected 1 to ", kMostSteps, " and 1 to ", kMostTokens);
+  }
+  if (!is_share(schedule.learning_rate) || schedule.learning_rate == 0 ||
+      !is_share(schedule.code_rate)) {
+    throw Error("--learning-rate is ", schedule.learning_rate, " and --code-rate ",
+                schedule.code_rate, ", expected more than 0, and at most 1 each");
+  }
+  if (options.window_tokens < 2 || options.check_tokens < options.window_tokens ||
+      options.window_tokens > kMostTokens) {
+    throw Error("--window-tokens is ", options.window_tokens, " and --check-tokens ",
+                options.check_tokens, ", expected 2 to ", kMostTokens, ", and room for one window");
+  }
+}
+
 // Puts the values of a .k3tune file into the parameters that it names.
 void start_from(const std::string& path, ModelGradient& student) {
   const TuningReader tuning(path);
@@ -95,14 +118,7 @@ void print(const TuneOptions& options, const std::vector<TuneStep>& steps, doubl
 
 void tune(const TuneOptions& options, std::ostream& out, std::ostream& progress) {
   const TuneSchedule& schedule = options.schedule;
-  if (schedule.steps < 1 || !(schedule.learning_rate > 0)) {
-    throw Error("--steps is ", schedule.steps, " and --learning-rate ", schedule.learning_rate,
-                ", expected at least 1, and above 0");
-  }
-  if (options.window_tokens < 2 || options.check_tokens < options.window_tokens) {
-    throw Error("--window-tokens is ", options.window_tokens, " and --check-tokens ",
-                options.check_tokens, ", expected at least 2, and room for one window");
-  }
+  check(options);
   check_writable(options.output_path);
   ModelGradient student(options.pack_path, options.backend, options.window_tokens, options.verify,
                         options.train_codes);

@@ -16,6 +16,7 @@
 #include "runtime/comparable_packs.h"
 #include "runtime/named_matrix.h"
 #include "schema/block_codes.h"
+#include "schema/error.h"
 
 namespace k3 {
 namespace {
@@ -160,6 +161,10 @@ void tune_parameters(ModelGradient& student, LayerwiseModel& teacher, Windows wi
     const std::vector<std::vector<int32_t>> batch = order.next(schedule.step_tokens);
     TeacherLoss loss(teacher, batch);
     const double sum = student.add_gradient(batch, std::ref(loss));
+    if (!std::isfinite(sum)) {
+      throw Error("step ", step, ": KL is ", sum, ", expected a finite number; lower rates change ",
+                  "the model less");
+    }
     const double done = static_cast<double>(step - 1) / static_cast<double>(schedule.steps);
     const double share = 0.5 * (1 + std::cos(std::numbers::pi * done));
     for (size_t i = 0; i < of_values.size(); ++i) {

@@ -116,6 +116,10 @@ std::vector<std::byte> encode_trace_header(const TraceHeader& header) {
     throw Error("a routing trace can name ", kMostExperts, " experts, the model has ",
                 header.experts);
   }
+  if (header.expert_bytes > kMostExpertBytes) {
+    throw Error("a routing trace can be of experts of ", kMostExpertBytes,
+                " bytes, the model's have ", header.expert_bytes);
+  }
   K3_CHECK(header.experts_per_token >= 1 && header.experts_per_token <= header.experts);
   Bytes bytes;
   for (const uint8_t byte : kMagic) bytes.add(byte);
@@ -179,8 +183,7 @@ TraceHeader decode_trace_header(std::span<const std::byte> bytes, const std::str
     throw Error(path, ": header says ", header.experts_per_token, " of ", header.experts,
                 " experts are chosen and ", header.next_experts, " more recorded");
   }
-  constexpr uint64_t kLargestExpert = uint64_t{1} << 40;
-  if (expert_bytes > kLargestExpert) {
+  if (expert_bytes > static_cast<uint64_t>(kMostExpertBytes)) {
     throw Error(path, ": header says an expert has ", expert_bytes, " bytes");
   }
   if ((flags & ~kAllFlags) != 0) {

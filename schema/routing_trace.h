@@ -21,6 +21,9 @@ enum class TracePhase : uint8_t { kPrefill = 0, kDecode = 1 };
 // An id where fewer than k experts could be chosen; its score, weight and norm are 0.
 inline constexpr uint16_t kNoExpert = 0xffff;
 
+// As stored.
+inline constexpr int64_t kMostExpertBytes = int64_t{1} << 40;
+
 struct TraceHeader {
   uint64_t router_xxh3 = 0;       // of the model, see router_hash.h; 0: not known
   uint64_t payload_xxh3 = 0;      // of the pack that was run; 0: not known, or several

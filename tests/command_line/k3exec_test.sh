@@ -71,6 +71,8 @@ expect 1 "prompt.txt" "$K3EXEC" run $pack --load-state prompt.txt
 expect 1 "token id is 2048" "$K3EXEC" run $pack --ids 2048
 expect 1 "not a list of token ids" "$K3EXEC" run $pack --ids 1,x
 expect 1 "UTF-8" "$K3EXEC" run $pack -p $'\xff'
+expect 1 "rounds is 9223372036854775807, expected 1 to" "$K3EXEC" bench $pack --prompt-tokens 9223372036854775807
+expect 1 "max-kl is nan, expected 0 or more" "$K3EXEC" eval $pack --text absent.txt --against $pack --max-kl nan
 expect 1 "temperature is -1" "$K3EXEC" run $pack -p x --temperature=-1
 expect 1 "backend is gpu" "$K3EXEC" run $pack -p x --backend gpu
 export CUDA_VISIBLE_DEVICES=-1  # as on a machine without a GPU

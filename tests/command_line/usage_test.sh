@@ -15,6 +15,16 @@ expect_status 2 "$K3C" compile "$nano"
 expect_one_line err '^k3c: --output is required'
 expect_status 2 "$K3C" inspect out.k3pack --json --report decisions
 expect_one_line err '^k3c: '
+for flag in memory-gb trunk-budget-gb trunk-bits max-kl prune-budget-gb; do
+  for number in nan 1e30 -1; do
+    expect_status 2 "$K3C" compile "$nano" --dry-run "--$flag=$number"
+    expect_one_line err "^k3c: --$flag: is $number, expected a number from "
+  done
+done
+for flag in --cache-gb=nan --cache-gb=1,1e30 --expert-bytes=1e30 --expert-bytes=1099511627777; do
+  expect_status 2 "$K3C" trace stats none.k3trace "$flag"
+  expect_one_line err "^k3c: ${flag%=*}: "
+done
 [[ ! -e out.k3pack ]] || fail "bad usage wrote a pack"
 
 expect_status 1 "$K3C" compile no/such/folder -o out.k3pack --quiet

@@ -144,6 +144,16 @@ TEST(TraceReport, GigabytesNeedTheSizeOfAnExpert) {
   EXPECT_EQ(thrown_message([&] { run_trace_stats(request, out); }), "no error");
 }
 
+TEST(TraceReport, BytesOfATokenMayPassTwoToThe63) {
+  const TempFolder folder;
+  const std::string ids = folder.write("ids.jsonl", R"({"tok":0,"layers":[[1,2]]})"
+                                                    "\n");
+  import_trace({.json_lines = ids, .output = folder.path("t")});
+  std::ostringstream out;
+  run_trace_stats({.traces = {folder.path("t")}, .expert_bytes = int64_t{1} << 62}, out);
+  EXPECT_NE(out.str().find("a token's 9223.37 PB"), std::string::npos) << out.str();
+}
+
 TEST(TraceImport, JsonLinesBecomeATraceOfIds) {
   const TempFolder folder;
   const std::string lines = folder.write("kimi.jsonl",

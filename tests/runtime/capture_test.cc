@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <sstream>
 
@@ -352,8 +353,11 @@ TEST_F(NanoCapture, WhatCannotWorkIsSaidInOneLine) {
   bad.memory_gb = 0.001;
   EXPECT_NE(message_of(bad).find("--memory-gb is 0.001, layer 0 needs 0.0"), std::string::npos);
   bad = options();
-  bad.last_layer = 8;
-  EXPECT_NE(message_of(bad).find("expected 0 to 7, ascending"), std::string::npos);
+  for (const int64_t layer : {int64_t{8}, std::numeric_limits<int64_t>::max()}) {
+    bad.last_layer = layer;
+    EXPECT_NE(message_of(bad).find(" and " + std::to_string(layer) + ", expected 0 to 7, ascend"),
+              std::string::npos);
+  }
   bad = options();
   bad.last_layer = 3;
   bad.teacher_path = folder_.path("t");

@@ -5,6 +5,7 @@
 #include "runtime/token_windows.h"
 #include "tests/runtime/nano_tokenizer.h"
 #include "tests/runtime/packs.h"
+#include "tests/thrown_message.h"
 
 namespace k3 {
 namespace {
@@ -53,6 +54,17 @@ TEST(TuneParameters, CodesThatAreTrainedChangeAndBringTheModelNearer) {
                   [](const TuneStep&) {});
   EXPECT_EQ(changed(), 78);
   EXPECT_LT(mean_divergence(student, loss), 0.9 * before);
+}
+
+TEST(TuneParameters, ModelWithoutPredictionsEndsTheTraining) {
+  ModelGradient student(test::pack_path("nano_ternary"), "cpu", 64, true, true);
+  LayerwiseModel teacher(test::pack_path("nano"), "cpu", 64, true);
+  const std::string message = thrown_message([&] {
+    tune_parameters(student, teacher, windows_of(CalibrationHalf::kFit).windows,
+                    {.steps = 3, .step_tokens = 64, .learning_rate = 1e38},
+                    [](const TuneStep&) {});
+  });
+  EXPECT_NE(message.find(", expected a finite number"), std::string::npos) << message;
 }
 
 TEST(TuneParameters, DivergenceOfAModelFromItselfIsNothing) {

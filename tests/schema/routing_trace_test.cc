@@ -127,11 +127,16 @@ TEST(RoutingTrace, MoreLayersChosenExpertsOrTokensThanStatedAreRefused) {
             "t: expert 897 was chosen, the header says there are 897");
 }
 
-TEST(RoutingTrace, AModelWithMoreExpertsThanIdsCanNameIsRefused) {
+TEST(RoutingTrace, AModelWithMoreOrLargerExpertsThanAHeaderCanNameIsRefused) {
   TraceHeader head = header();
   head.experts = 65536;
   EXPECT_EQ(thrown_message([&] { encode_trace_header(head); }),
             "a routing trace can name 65535 experts, the model has 65536");
+  TraceHeader large = header();
+  large.expert_bytes = kMostExpertBytes + 1;
+  EXPECT_EQ(thrown_message([&] { encode_trace_header(large); }),
+            "a routing trace can be of experts of 1099511627776 bytes, the model's have "
+            "1099511627777");
 }
 
 TEST(RoutingTrace, IdsAloneAreATraceToo) {
