@@ -130,7 +130,8 @@ void CaptureRun::check_options() const {
   if (end_layer_ < 1 || end_layer_ > layers_ || options_.first_layer < 0 ||
       options_.first_layer >= end_layer_) {
     throw Error("--first-layer and --last-layer are ", options_.first_layer, " and ",
-                options_.last_layer.value_or(layers_ - 1), ", expected 0 to ", layers_ - 1, ", ascending");
+                options_.last_layer.value_or(layers_ - 1), ", expected 0 to ", layers_ - 1,
+                ", ascending");
   }
   if (!options_.teacher_path.empty() && !captures_all_layers()) {
     throw Error("--teacher needs all layers, --last-layer leaves some out");

@@ -61,8 +61,7 @@ TEST(TuneParameters, ModelWithoutPredictionsEndsTheTraining) {
   LayerwiseModel teacher(test::pack_path("nano"), "cpu", 64, true);
   const std::string message = thrown_message([&] {
     tune_parameters(student, teacher, windows_of(CalibrationHalf::kFit).windows,
-                    {.steps = 3, .step_tokens = 64, .learning_rate = 1e38},
-                    [](const TuneStep&) {});
+                    {.steps = 3, .step_tokens = 64, .learning_rate = 1e38}, [](const TuneStep&) {});
   });
   EXPECT_NE(message.find(", expected a finite number"), std::string::npos) << message;
 }
