@@ -1,7 +1,6 @@
 #include "runtime/benchmark.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -10,21 +9,26 @@
 #include "runtime/kernel_benchmark.h"
 #include "runtime/memory_bandwidth.h"
 #include "runtime/sampler.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 namespace {
-
-template <class Work>
-double seconds_of(const Work& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 Rate rate_of(std::vector<double> rates) {
   if (rates.empty()) return {};
   std::sort(rates.begin(), rates.end());
   return {.median = rates[rates.size() / 2], .least = rates.front(), .most = rates.back()};
+}
+
+// Drawn and not what the model would say, which with made weights goes round in circles, through
+// the same experts.
+std::vector<int32_t> drawn_ids(int round, int64_t count, int64_t vocab_size) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i) {
+    const double drawn = uniform_at(static_cast<uint64_t>(round + 1), static_cast<uint64_t>(i));
+    ids.push_back(static_cast<int32_t>(drawn * static_cast<double>(vocab_size)));
+  }
+  return ids;
 }
 
 // As many reads as a visit of a layer starts that starts any.
@@ -61,16 +65,6 @@ double add_round(const OperationCosts& costs, double read_bandwidth, const Cache
 BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Backend& backend,
                               const LoadOptions& load, const BenchmarkOptions& options) {
   const ModelConfig& config = weights.config();
-  // Drawn and not what the model would say, which with made weights goes round in circles, through
-  // the same experts.
-  const auto drawn_ids = [&](int round) {
-    std::vector<int32_t> ids;
-    for (int64_t i = 0; i < options.prompt_tokens + options.new_tokens; ++i) {
-      const double drawn = uniform_at(static_cast<uint64_t>(round + 1), static_cast<uint64_t>(i));
-      ids.push_back(static_cast<int32_t>(drawn * static_cast<double>(config.vocab_size)));
-    }
-    return ids;
-  };
   TimedBackend timed(backend);
   Forward forward(weights, experts, timed, load.chunk_tokens, prefetched_experts(load, config));
   BenchmarkResult result;
@@ -82,26 +76,24 @@ BenchmarkResult run_benchmark(const Weights& weights, ExpertCache& experts, Back
   std::vector<double> expert_read_rates;
   OperationCosts prefill_costs;
   const auto run_round = [&](Forward& through, int round) -> std::pair<double, double> {
-    const std::vector<int32_t> ids = drawn_ids(round);
+    const std::vector<int32_t> ids =
+        drawn_ids(round, options.prompt_tokens + options.new_tokens, config.vocab_size);
     const auto prompt = std::span(ids).first(static_cast<size_t>(options.prompt_tokens));
     SequenceState state(config);
     timed.reset();
-    const double prefill = seconds_of([&] {
-      for (std::span<const int32_t> rest = prompt; !rest.empty();) {
-        const auto count = std::min(rest.size(), static_cast<size_t>(load.chunk_tokens));
-        through.run(rest.first(count), state);
-        rest = rest.subspan(count);
-      }
-    });
+    const Stopwatch prefill_watch;
+    for (std::span<const int32_t> rest = prompt; !rest.empty();) {
+      const auto count = std::min(rest.size(), static_cast<size_t>(load.chunk_tokens));
+      through.run(rest.first(count), state);
+      rest = rest.subspan(count);
+    }
+    const double prefill = prefill_watch.seconds();
     prefill_costs = timed.costs();
     timed.reset();
     experts.reset_statistics();
-    const double decode = seconds_of([&] {
-      for (const int32_t& id : std::span(ids).subspan(prompt.size())) {
-        through.run({&id, 1}, state);
-      }
-    });
-    return {prefill, decode};
+    const Stopwatch decode_watch;
+    for (const int32_t& id : std::span(ids).subspan(prompt.size())) through.run({&id, 1}, state);
+    return {prefill, decode_watch.seconds()};
   };
   // On a device the clock beside each operation costs more than the operations, and takes the whole
   // pass apart: the rates are of another run, without it.

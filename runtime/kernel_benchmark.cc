@@ -8,7 +8,6 @@
 #include <tbb/task_arena.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <functional>
 #include <set>
@@ -17,6 +16,7 @@
 #include "kernels/thread_team.h"
 #include "runtime/memory_bandwidth.h"
 #include "schema/aligned_bytes.h"
+#include "schema/stopwatch.h"
 
 namespace k3 {
 namespace {
@@ -36,7 +36,6 @@ constexpr int64_t kCacheBytes = int64_t{256} << 10;
 // The best of many rounds, each long enough for the clock and no longer: what else runs on the
 // machine then spoils few of them.
 double best_seconds(const std::function<void()>& call) {
-  using Clock = std::chrono::steady_clock;
   constexpr double kRoundSeconds = 0.002;
   constexpr double kAllSeconds = 0.4;
   constexpr int kRounds = 40;
@@ -44,9 +43,9 @@ double best_seconds(const std::function<void()>& call) {
   double total = 0;
   int64_t calls = 1;
   for (int round = 0; round < kRounds && (total < kAllSeconds || round < 5);) {
-    const auto start = Clock::now();
+    const Stopwatch watch;
     for (int64_t i = 0; i < calls; ++i) call();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = watch.seconds();
     total += seconds;
     best = std::min(best, seconds / static_cast<double>(calls));
     if (round == 0 && seconds < kRoundSeconds) {
