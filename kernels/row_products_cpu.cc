@@ -271,9 +271,9 @@ void sum_float_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
     const auto to_next = [&](int64_t row, int64_t count) {
       if (whole <= kInputs) return beyond_rows(ahead, count * row_bytes);
       if (row + 2 * count <= rows) return count * row_bytes;
-      constexpr auto kBytes = static_cast<int64_t>(sizeof(typename Weights::Weight));
-      if (end < whole) return (end - begin) * kBytes - row * row_bytes;
-      return (rows - row) * row_bytes - begin * kBytes;
+      constexpr auto kWeightBytes = static_cast<int64_t>(sizeof(typename Weights::Weight));
+      if (end < whole) return (end - begin) * kWeightBytes - row * row_bytes;
+      return (rows - row) * row_bytes - begin * kWeightBytes;
     };
     int64_t r = 0;
     for (; r + kFloatRows <= rows; r += kFloatRows) {
