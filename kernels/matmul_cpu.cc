@@ -41,15 +41,13 @@ void multiply_block(const MatrixView& weights, int64_t row_begin, int64_t row_en
   }
 }
 
-// y for the blocks of rows that the taker gives, beginning with `blocks`.
-void multiply_blocks(const MatrixView& weights, std::span<const PreparedVector* const> vectors,
-                     LoopRange blocks, RangeTaker& taker, float* y) {
-  do {
-    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
-      const int64_t row = block * kBlockRows;
-      multiply_block(weights, row, std::min(row + kBlockRows, weights.rows), vectors, y);
-    }
-  } while (taker.take(blocks));
+// y for a range of blocks of rows.
+void multiply_blocks(const MatrixView& weights, LoopRange blocks,
+                     std::span<const PreparedVector* const> vectors, float* y) {
+  for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+    const int64_t row = block * kBlockRows;
+    multiply_block(weights, row, std::min(row + kBlockRows, weights.rows), vectors, y);
+  }
 }
 
 }  // namespace
@@ -62,13 +60,15 @@ void matmul(const MatrixView& weights, const float* x, int64_t tokens, float* y)
   const int64_t block_cost = kBlockRows * tokens * cols / rate;
   if (tokens == 1) {
     parallel_takers(blocks, block_cost, [&](RangeTaker& taker) {
-      LoopRange first;
-      if (!taker.take(first)) return;
-      prefetch_first(weights, first.begin * kBlockRows);
+      LoopRange range;
+      if (!taker.take(range)) return;
+      prefetch_first(weights, range.begin * kBlockRows);
       ActivationBatch own(weights.format, 1, cols);
       own.set(0, x, cols);
       const PreparedVector* const vector = &own[0];
-      multiply_blocks(weights, {&vector, 1}, first, taker, y);
+      do {
+        multiply_blocks(weights, range, {&vector, 1}, y);
+      } while (taker.take(range));
     });
     return;
   }
@@ -78,9 +78,8 @@ void matmul(const MatrixView& weights, const float* x, int64_t tokens, float* y)
   });
   std::vector<const PreparedVector*> vectors;
   for (const PreparedVector& vector : batch.vectors()) vectors.push_back(&vector);
-  parallel_takers(blocks, block_cost, [&](RangeTaker& taker) {
-    LoopRange first;
-    if (taker.take(first)) multiply_blocks(weights, vectors, first, taker, y);
+  parallel_ranges(blocks, block_cost, [&](int64_t begin, int64_t end) {
+    multiply_blocks(weights, {begin, end}, vectors, y);
   });
 }
 
