@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "kernels/thread_team.h"
+#include "schema/layout.h"
 
 namespace k3 {
 
@@ -25,7 +26,7 @@ inline int64_t range_rows(int64_t threads, int64_t count, int64_t cost_each) {
   constexpr int64_t kRangesPerPart = 8;
   const int64_t least = std::max<int64_t>(1, kRangeCost / std::max<int64_t>(1, cost_each));
   const int64_t most_ranges = threads * kRangesPerPart;
-  return std::max(least, (count + most_ranges - 1) / most_ranges);
+  return std::max(least, divide_up(count, most_ranges));
 }
 
 struct LoopRange {
@@ -38,7 +39,7 @@ class RangeParts {
  public:
   RangeParts(int64_t threads, int64_t count, int64_t cost_each)
       : rows_(range_rows(threads, count, cost_each)),
-        ranges_((count + rows_ - 1) / rows_),
+        ranges_(divide_up(count, rows_)),
         parts_(std::min({threads, kMostParts, std::max<int64_t>(ranges_, 1)})) {
     for (int64_t i = 0; i < parts_; ++i) {
       part_[i] = {ranges_ * i / parts_ * rows_,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/parallel.h"
+#include "schema/layout.h"
 
 namespace k3 {
 
@@ -12,8 +13,8 @@ void add_team_product(int64_t rows, int64_t cols, int64_t depth, FloatMatrix a, 
   // several blocks.
   constexpr int64_t kRows = 48;
   constexpr int64_t kCols = 288;
-  const int64_t blocks_across = (cols + kCols - 1) / kCols;
-  const int64_t blocks_down = (rows + kRows - 1) / kRows;
+  const int64_t blocks_across = divide_up(cols, kCols);
+  const int64_t blocks_down = divide_up(rows, kRows);
   // Sixteen multiply-adds or so make one of parallel_ranges' steps.
   const int64_t cost = std::min(rows, kRows) * std::min(cols, kCols) * depth / 16;
   parallel_ranges(blocks_down * blocks_across, cost, [&](int64_t begin, int64_t end) {

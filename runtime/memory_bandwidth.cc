@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "kernels/thread_team.h"
+#include "kernels/parallel.h"
 #include "schema/stopwatch.h"
 
 namespace k3 {
@@ -45,17 +45,8 @@ double ReadBandwidth::measure() const {
   double best = 0;
   for (int round = 0; round < kRounds; ++round) {
     const Stopwatch watch;
-    const auto read = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        sink += sum_words(words + i * part, static_cast<size_t>(part));
-      }
-    };
-    run_ranges(
-        threads, threads, 1,
-        [](const void* typed, int64_t begin, int64_t end) {
-          (*static_cast<const decltype(read)*>(typed))(begin, end);
-        },
-        &read);
+    run_slots(threads,
+              [&](int64_t i) { sink += sum_words(words + i * part, static_cast<size_t>(part)); });
     const double seconds = watch.seconds();
     best = std::max(best, static_cast<double>(threads * part * 8) / seconds);
   }
