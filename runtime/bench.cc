@@ -63,13 +63,6 @@ void print_phase(const char* phase, const Rate& rate, const std::vector<Row>& ro
   }
 }
 
-// A member for the median, and two for the ends.
-void write_rate(JsonWriter& json, const std::string& name, const Rate& rate, double unit = 1) {
-  json.member(name, rate.median / unit);
-  json.member(name + "_least", rate.least / unit);
-  json.member(name + "_most", rate.most / unit);
-}
-
 void write_phase(JsonWriter& json, const char* phase, const Rate& rate,
                  const std::vector<Row>& rows) {
   json.key(phase);

@@ -41,6 +41,12 @@ int usual_reads_in_flight(const ExpertCache& experts) {
 
 }  // namespace
 
+void write_rate(JsonWriter& json, const std::string& name, const Rate& rate, double unit) {
+  json.member(name, rate.median / unit);
+  json.member(name + "_least", rate.least / unit);
+  json.member(name + "_most", rate.most / unit);
+}
+
 double add_round(const OperationCosts& costs, double read_bandwidth, const CacheRates& cache_rates,
                  OperationTotals& totals) {
   double all_least = 0;

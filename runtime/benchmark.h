@@ -9,6 +9,7 @@
 
 #include "runtime/loaded_model.h"
 #include "runtime/timed_backend.h"
+#include "schema/json_writer.h"
 
 namespace k3 {
 
@@ -24,6 +25,9 @@ struct Rate {
   double least = 0;
   double most = 0;
 };
+
+// A member for the median, and two for the ends; each divided by `unit`.
+void write_rate(JsonWriter& json, const std::string& name, const Rate& rate, double unit = 1);
 
 // An operation in all rounds. What memory gives changes while a benchmark runs, so each round is
 // held against what it gave beside that round.

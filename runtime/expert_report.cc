@@ -48,9 +48,7 @@ void write_reading(JsonWriter& json, const ExpertCache& experts, const Benchmark
   begin_experts(json, experts, result.decode_experts);
   json.member("tokens", tokens);
   json.member("share_guessed", share_guessed(result.decode_experts));
-  json.member("disk_gb_per_s", result.expert_read_bandwidth.median / 1e9);
-  json.member("disk_gb_per_s_least", result.expert_read_bandwidth.least / 1e9);
-  json.member("disk_gb_per_s_most", result.expert_read_bandwidth.most / 1e9);
+  write_rate(json, "disk_gb_per_s", result.expert_read_bandwidth, 1e9);
   json.member("token_seconds", cost.token_seconds);
   json.member("compute_seconds", cost.compute_seconds);
   json.member("read_seconds", cost.read_seconds);
