@@ -128,11 +128,16 @@ TEST(TraceReport, JsonAndChartsHaveEveryPart) {
   }
 }
 
-TEST(TraceReport, GigabytesNeedTheSizeOfAnExpert) {
-  const TempFolder folder;
+// A trace "t" of one token in one layer.
+void import_one_token(const TempFolder& folder) {
   const std::string ids = folder.write("ids.jsonl", R"({"tok":0,"layers":[[1,2]]})"
                                                     "\n");
   import_trace({.json_lines = ids, .output = folder.path("t")});
+}
+
+TEST(TraceReport, GigabytesNeedTheSizeOfAnExpert) {
+  const TempFolder folder;
+  import_one_token(folder);
   std::ostringstream out;
   TraceStatsRequest request{
       .traces = {folder.path("t")}, .held_out = {}, .cache_gb = {1}, .replay_tokens = 10};
@@ -146,9 +151,7 @@ TEST(TraceReport, GigabytesNeedTheSizeOfAnExpert) {
 
 TEST(TraceReport, BytesOfATokenMayPassTwoToThe63) {
   const TempFolder folder;
-  const std::string ids = folder.write("ids.jsonl", R"({"tok":0,"layers":[[1,2]]})"
-                                                    "\n");
-  import_trace({.json_lines = ids, .output = folder.path("t")});
+  import_one_token(folder);
   std::ostringstream out;
   run_trace_stats({.traces = {folder.path("t")}, .expert_bytes = int64_t{1} << 62}, out);
   EXPECT_NE(out.str().find("a token's 9223.37 PB"), std::string::npos) << out.str();
