@@ -91,7 +91,7 @@ expect_status 1 "$K3EXEC" tune ternary.k3pack --teacher-pack bf16.k3pack --text 
 expect_one_line err "--window-tokens is 256 and --check-tokens 9, expected "
 for flags in "--steps 9223372036854775807" "--step-tokens -1" "--learning-rate inf" "--codes --code-rate nan" \
   "--window-tokens 9223372036854775807 --check-tokens 9223372036854775807"; do
-  expect_status 1 "$K3EXEC" tune ternary.k3pack --teacher-pack bf16.k3pack --text "$text"/calibration-prose.jsonl $flags -o x.k3tune
+  expect_status 1 timeout 10 "$K3EXEC" tune ternary.k3pack --teacher-pack bf16.k3pack --text "$text"/calibration-prose.jsonl $flags -o x.k3tune
   expect_one_line err "^k3exec: --.*, expected "
 done
 [[ ! -e x.k3tune ]] || fail "a tuning was left behind"
