@@ -26,6 +26,7 @@ inline float round_block_scales(std::span<const float> scales, std::span<uint8_t
   for (size_t i = 0; i < scales.size(); ++i) {
     const double multiplier =
         row_scale > 0 ? std::nearbyint(static_cast<double>(scales[i]) / row_scale) : 0.0;
+    K3_CHECK(multiplier >= 0);  // false for a NaN too
     multipliers[i] = static_cast<uint8_t>(std::min(multiplier, kLargestMultiplier));
   }
   return row_scale;

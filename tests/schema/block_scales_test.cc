@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <vector>
 
 namespace k3 {
@@ -36,6 +37,14 @@ TEST(BlockScales, ARowOfZerosHasScaleZero) {
   std::array<uint8_t, 2> multipliers = {9, 9};
   EXPECT_EQ(round_block_scales(scales, multipliers), 0);
   EXPECT_EQ(multipliers, (std::array<uint8_t, 2>{0, 0}));
+}
+
+TEST(BlockScales, ScalesThatAreNoneEndTheProcess) {
+  std::array<uint8_t, 2> multipliers{};
+  for (const float scale : {NAN, INFINITY, -1.0F}) {
+    const std::array<float, 2> scales = {1, scale};
+    EXPECT_DEATH(round_block_scales(scales, multipliers), "multiplier >= 0");
+  }
 }
 
 }  // namespace
