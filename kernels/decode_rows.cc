@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
+#include "schema/error.h"
 #include "schema/formats/bf16.h"
 #include "schema/formats/int8.h"
 #include "schema/formats/mxfp4.h"
@@ -114,12 +116,17 @@ void decode_rows(const MatrixView& weights, int64_t first, int64_t count, float*
   }
 }
 
-std::vector<float> decode_scales(const MatrixView& weights) {
+std::vector<float> decode_scales(const MatrixView& weights, const std::string& subject) {
   std::vector<float> scales;
   scales.reserve(static_cast<size_t>(weights.rows * weights.scales_per_row));
   for (int64_t i = 0; i < weights.rows * weights.scales_per_row; ++i) {
-    scales.push_back(weights.row_scales[i / weights.scales_per_row] *
-                     static_cast<float>(weights.scales[i]));
+    const int64_t row = i / weights.scales_per_row;
+    const float scale = weights.row_scales[row] * static_cast<float>(weights.scales[i]);
+    if (!std::isfinite(scale) || scale < 0) {
+      throw Error(subject, ": row ", row, ": block ", i % weights.scales_per_row, " has scale ",
+                  scale, ", expected a finite number of at least 0");
+    }
+    scales.push_back(scale);
   }
   return scales;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "schema/matrix_view.h"
@@ -15,7 +16,8 @@ void decode_rows(const MatrixView& weights, int64_t first, int64_t count, float*
 // out [cols] = the codes of one row of a matrix in blocks160.
 void decode_codes(const MatrixView& weights, int64_t row, float* out);
 
-// [rows, blocks]: the scale of each block of a matrix in blocks160, in float.
-std::vector<float> decode_scales(const MatrixView& weights);
+// [rows, blocks]: the scale of each block of a matrix in blocks160, in float. Throws Error, which
+// starts with `subject`, for one that is negative or not finite: any program can write a pack.
+std::vector<float> decode_scales(const MatrixView& weights, const std::string& subject);
 
 }  // namespace k3

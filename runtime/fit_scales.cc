@@ -135,7 +135,8 @@ class ScaleFit {
       MatrixView* student = find_matrix(student_.model().weights(), name).view;
       MatrixView* teacher = find_matrix(teacher_.model().weights(), name).view;
       if (student == nullptr || !lies_in_blocks160(student->format)) continue;
-      matrices.push_back({name, student, teacher, ScaleEquations(*student)});
+      const std::string subject = student_.model().pack().path() + ": tensor " + name;
+      matrices.push_back({name, student, teacher, ScaleEquations(*student, subject)});
     }
     if (matrices.empty()) return;
     InputCopy read(input.kind);

@@ -63,7 +63,7 @@ void ModelGradient::add_parameter(const ExpectedTensor& tensor, int64_t layer) {
     parameter.rows = view->rows;
     parameter.cols = view->cols;
     parameter.format = view->format;
-    parameter.values = decode_scales(*view);
+    parameter.values = decode_scales(*view, model_.pack().path() + ": tensor " + tensor.name);
     if (train_codes_) {
       parameter.latents.resize(static_cast<size_t>(view->rows * view->cols));
       parameter.latent_gradients.resize(parameter.latents.size());

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "kernels/decode_rows.h"
 #include "schema/error.h"
@@ -17,6 +18,7 @@ namespace k3 {
 namespace {
 
 constexpr size_t kLanes = 8;
+constexpr auto kLargestScale = static_cast<double>(std::numeric_limits<float>::max());
 
 double product(const int8_t* codes, const float* x, size_t count) {
   std::array<float, kLanes> lanes{};
@@ -54,10 +56,10 @@ void solve_in_place(std::vector<double>& a, std::vector<double>& b) {
 
 }  // namespace
 
-ScaleEquations::ScaleEquations(const MatrixView& matrix)
+ScaleEquations::ScaleEquations(const MatrixView& matrix, const std::string& subject)
     : rows_(matrix.rows), cols_(matrix.cols), blocks_(matrix.scales_per_row) {
   K3_CHECK(lies_in_blocks160(matrix.format));
-  scales_ = decode_scales(matrix);
+  scales_ = decode_scales(matrix, subject);
   codes_.reserve(static_cast<size_t>(rows_ * cols_));
   std::vector<float> codes(static_cast<size_t>(cols_));
   for (int64_t row = 0; row < rows_; ++row) {
@@ -120,7 +122,7 @@ ScaleEquations::Solution ScaleEquations::solve(double ridge) const {
       }
       solve_in_place(a, b);
       for (size_t i = 0; i < blocks; ++i) {
-        scales[i] = static_cast<float>(std::max(0.0, b[i]));
+        scales[i] = static_cast<float>(std::min(kLargestScale, std::max(0.0, b[i])));
       }
     }
     solution.wanted += squares_[row];

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "schema/matrix_view.h"
@@ -12,8 +13,9 @@ namespace k3 {
 
 class ScaleEquations {
  public:
-  // For a matrix in blocks160, whose codes and scales are taken from the view now.
-  explicit ScaleEquations(const MatrixView& matrix);
+  // For a matrix in blocks160, whose codes and scales are taken from the view now. Throws Error,
+  // which starts with `subject`, for scales that are negative or not finite.
+  ScaleEquations(const MatrixView& matrix, const std::string& subject);
 
   int64_t rows() const { return rows_; }
   int64_t blocks() const { return blocks_; }
@@ -23,7 +25,7 @@ class ScaleEquations {
   void add(const float* x, int64_t stride, const float* wanted, int64_t tokens);
 
   struct Solution {
-    std::vector<float> scales;  // [rows, blocks], not negative
+    std::vector<float> scales;  // [rows, blocks], finite, not negative
     // Sums over rows and tokens: the square of what was wanted, and what is left of it with the
     // scales as they were and as they are now.
     double wanted = 0, before = 0, after = 0;

@@ -4,6 +4,7 @@
 #include <tbb/parallel_for.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -39,15 +40,20 @@ class Moments {
         first_(units_.size()),
         second_(units_.size()) {}
 
-  // `step` counts from 1. Zeroes the gradients.
-  void apply(std::span<float> values, std::span<float> gradients, int64_t step, double rate) {
+  // `step` counts from 1. Zeroes the gradients. False, and values that are worth nothing, when one
+  // of them is not finite.
+  [[nodiscard]] bool apply(std::span<float> values, std::span<float> gradients, int64_t step,
+                           double rate) {
     const double first_share = 1 - std::pow(double{kFirstDecay}, static_cast<double>(step));
     const double second_share = 1 - std::pow(double{kSecondDecay}, static_cast<double>(step));
     const auto of_first = static_cast<float>(rate / first_share);
     const auto of_second = static_cast<float>(1 / second_share);
+    std::atomic<bool> all_finite = true;
     tbb::parallel_for(tbb::blocked_range<size_t>(0, units_.size()), [&](const auto& range) {
+      bool finite = true;
       for (size_t i = range.begin(); i < range.end(); ++i) {
         const float g = gradients[i] * units_[i];
+        finite = finite && std::isfinite(g);
         first_[i] = kFirstDecay * first_[i] + (1 - kFirstDecay) * g;
         second_[i] = kSecondDecay * second_[i] + (1 - kSecondDecay) * g * g;
         const float change =
@@ -55,7 +61,9 @@ class Moments {
         values[i] = std::clamp(values[i] - change * units_[i], least_, largest_);
         gradients[i] = 0;
       }
+      if (!finite) all_finite = false;
     });
+    return all_finite;
   }
 
  private:
@@ -119,6 +127,13 @@ class WindowOrder {
   std::mt19937_64 random_{kShuffleSeed};
 };
 
+// What a step that changed too much or a tuning to start from can come to. A stream that is not
+// finite ends the forward pass; finite streams may still give logits and gradients that are not.
+template <class... Parts>
+[[noreturn]] void fail_as_not_finite(const Parts&... found) {
+  throw Error(found..., ", expected a finite number; lower rates change the model less");
+}
+
 }  // namespace
 
 void lean_codes(ModelGradient& student, LayerwiseModel& teacher) {
@@ -161,25 +176,28 @@ void tune_parameters(ModelGradient& student, LayerwiseModel& teacher, Windows wi
     const std::vector<std::vector<int32_t>> batch = order.next(schedule.step_tokens);
     TeacherLoss loss(teacher, batch);
     const double sum = student.add_gradient(batch, std::ref(loss));
-    if (!std::isfinite(sum)) {
-      throw Error("step ", step, ": KL is ", sum, ", expected a finite number; lower rates change ",
-                  "the model less");
-    }
+    if (!std::isfinite(sum)) fail_as_not_finite("step ", step, ": KL is ", sum);
     const double done = static_cast<double>(step - 1) / static_cast<double>(schedule.steps);
     const double share = 0.5 * (1 + std::cos(std::numbers::pi * done));
     for (size_t i = 0; i < of_values.size(); ++i) {
       TunedParameter& parameter = student.parameters()[i];
-      of_values[i].apply(parameter.values, parameter.gradients, step,
-                         share * schedule.learning_rate);
-      of_latents[i].apply(parameter.latents, parameter.latent_gradients, step,
-                          share * schedule.code_rate);
+      const bool finite = of_values[i].apply(parameter.values, parameter.gradients, step,
+                                             share * schedule.learning_rate) &&
+                          of_latents[i].apply(parameter.latents, parameter.latent_gradients, step,
+                                              share * schedule.code_rate);
+      if (!finite) {
+        fail_as_not_finite("step ", step, ": tensor ", parameter.name,
+                           ": has a gradient that is none");
+      }
     }
     on_step({.step = step, .kl = sum / static_cast<double>(loss.tokens())});
   }
 }
 
 double mean_divergence(ModelGradient& student, TeacherLoss& loss) {
-  return student.measure(loss.windows(), std::ref(loss)) / static_cast<double>(loss.tokens());
+  const double sum = student.measure(loss.windows(), std::ref(loss));
+  if (!std::isfinite(sum)) fail_as_not_finite("KL is ", sum);
+  return sum / static_cast<double>(loss.tokens());
 }
 
 }  // namespace k3

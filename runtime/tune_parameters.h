@@ -39,12 +39,13 @@ void lean_codes(ModelGradient& student, LayerwiseModel& teacher);
 
 // Adam (Kingma and Ba, 2015) on `windows`, shuffled and gone round as often as the schedule needs.
 // The result is the student's parameters. Bits do not depend on the number of threads. Throws
-// Error.
+// Error, also when a step leaves a model without finite streams, predictions or gradients.
 void tune_parameters(ModelGradient& student, LayerwiseModel& teacher, Windows windows,
                      const TuneSchedule& schedule,
                      const std::function<void(const TuneStep&)>& on_step);
 
-// The mean KL(teacher || student) of the loss' windows, in nats a token.
+// The mean KL(teacher || student) of the loss' windows, in nats a token. Throws Error when it is
+// not finite.
 double mean_divergence(ModelGradient& student, TeacherLoss& loss);
 
 }  // namespace k3

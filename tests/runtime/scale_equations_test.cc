@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "kernels/matmul.h"
 #include "schema/error.h"
 #include "tests/kernels/random_matrix.h"
+#include "tests/thrown_message.h"
 
 namespace k3 {
 namespace {
@@ -26,7 +30,7 @@ class ScaleEquationsOf : public testing::TestWithParam<Format> {};
 TEST_P(ScaleEquationsOf, FindTheScalesThatMadeTheOutputs) {
   Random random(3);
   RandomMatrix matrix(random, GetParam(), kRows, kCols);
-  ScaleEquations equations(matrix.view);
+  ScaleEquations equations(matrix.view, "");
   // The same codes with every multiplier its own, and other row scales.
   std::vector<uint8_t> multipliers;
   for (int64_t i = 0; i < kRows * 2; ++i) multipliers.push_back(static_cast<uint8_t>(40 + 11 * i));
@@ -68,7 +72,7 @@ std::vector<float> scales_of(const MatrixView& matrix) {
 TEST(ScaleEquations, AreHeldToTheOldScalesByTheRidge) {
   Random random(4);
   RandomMatrix matrix(random, Format::kTernary, kRows, kCols);
-  ScaleEquations equations(matrix.view);
+  ScaleEquations equations(matrix.view, "");
   const std::vector<float> x = random_rows(random, kTokens * kCols);
   const std::vector<float> wanted(kTokens * kRows);  // nothing: the scales go to zero
   equations.add(x.data(), kCols, wanted.data(), kTokens);
@@ -84,7 +88,7 @@ TEST(ScaleEquations, AreHeldToTheOldScalesByTheRidge) {
 TEST(ScaleEquations, ABlockThatNothingReadsKeepsItsScale) {
   Random random(5);
   RandomMatrix matrix(random, Format::kTernary2, kRows, kCols);
-  ScaleEquations equations(matrix.view);
+  ScaleEquations equations(matrix.view, "");
   std::vector<float> x = random_rows(random, kTokens * kCols);
   for (int64_t t = 0; t < kTokens; ++t) std::fill_n(x.begin() + t * kCols + 160, 40, 0.0F);
   const std::vector<float> wanted = random_rows(random, kTokens * kRows);
@@ -92,6 +96,32 @@ TEST(ScaleEquations, ABlockThatNothingReadsKeepsItsScale) {
   const std::vector<float> old = scales_of(matrix.view);
   const std::vector<float> fitted = equations.solve(1e-3).scales;
   for (size_t row = 0; row < kRows; ++row) EXPECT_EQ(fitted[2 * row + 1], old[2 * row + 1]);
+}
+
+TEST(ScaleEquations, ScaleBeyondTheFloatsIsTheLargestFloat) {
+  Random random(6);
+  RandomMatrix matrix(random, Format::kInt8, 1, 1);
+  int8_t code = 1;
+  matrix.view.codes = reinterpret_cast<const std::byte*>(&code);
+  ScaleEquations equations(matrix.view, "");
+  const float x = 1e-10F;
+  const float wanted = 1e30F;
+  equations.add(&x, 1, &wanted, 1);
+  EXPECT_EQ(equations.solve(1e-3).scales.front(), std::numeric_limits<float>::max());
+}
+
+TEST(ScaleEquations, ScalesThatAreNoneAreRefused) {
+  Random random(7);
+  RandomMatrix matrix(random, Format::kTernary, 2, kCols);
+  const std::vector<uint8_t> multipliers(4, 255);
+  std::vector<float> row_scales = {1, 1};
+  matrix.view.scales = multipliers.data();
+  matrix.view.row_scales = row_scales.data();
+  for (const float scale : {NAN, -1.0F, std::numeric_limits<float>::max()}) {
+    row_scales[1] = scale;
+    const std::string message = thrown_message([&] { ScaleEquations(matrix.view, "the matrix"); });
+    EXPECT_TRUE(message.starts_with("the matrix: row 1: block 0 has scale ")) << message;
+  }
 }
 
 }  // namespace

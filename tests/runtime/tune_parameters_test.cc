@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "runtime/token_windows.h"
 #include "tests/runtime/nano_tokenizer.h"
 #include "tests/runtime/packs.h"
@@ -56,14 +60,49 @@ TEST(TuneParameters, CodesThatAreTrainedChangeAndBringTheModelNearer) {
   EXPECT_LT(mean_divergence(student, loss), 0.9 * before);
 }
 
-TEST(TuneParameters, ModelWithoutPredictionsEndsTheTraining) {
-  ModelGradient student(test::pack_path("nano_ternary"), "cpu", 64, true, true);
-  LayerwiseModel teacher(test::pack_path("nano"), "cpu", 64, true);
-  const std::string message = thrown_message([&] {
-    tune_parameters(student, teacher, windows_of(CalibrationHalf::kFit).windows,
-                    {.steps = 3, .step_tokens = 64, .learning_rate = 1e38}, [](const TuneStep&) {});
-  });
-  EXPECT_NE(message.find(", expected a finite number"), std::string::npos) << message;
+class NotFinite : public testing::Test {
+ protected:
+  std::string fault_of_training(double learning_rate) {
+    return thrown_message([&] {
+      tune_parameters(student_, teacher_, windows_of(CalibrationHalf::kFit).windows,
+                      {.steps = 3, .step_tokens = 64, .learning_rate = learning_rate},
+                      [](const TuneStep&) {});
+    });
+  }
+
+  ModelGradient student_{test::pack_path("nano_ternary"), "cpu", 64, true, true};
+  LayerwiseModel teacher_{test::pack_path("nano"), "cpu", 64, true};
+};
+
+TEST_F(NotFinite, StreamEndsTheTraining) {
+  const std::string message = fault_of_training(1e38);
+  EXPECT_NE(message.find("the stream after layer "), std::string::npos) << message;
+  EXPECT_NE(message.find(", expected a finite number (backend "), std::string::npos) << message;
+}
+
+TEST_F(NotFinite, PredictionsEndTheTraining) {
+  // What comes before the last norm stays finite.
+  std::ranges::fill(
+      std::ranges::find(student_.parameters(), "model.norm.weight", &TunedParameter::name)->values,
+      std::numeric_limits<float>::max());
+  const std::string message = fault_of_training(0.01);
+  EXPECT_TRUE(message.starts_with("step 1: KL is ")) << message;
+  const TokenWindows unseen = windows_of(CalibrationHalf::kSelect);
+  TeacherLoss loss(teacher_, unseen.windows);
+  EXPECT_TRUE(thrown_message([&] { mean_divergence(student_, loss); }).starts_with("KL is "));
+}
+
+TEST_F(NotFinite, GradientEndsTheTraining) {
+  TunedParameter& matrix = *std::ranges::find_if(
+      student_.parameters(), [](const TunedParameter& each) { return !each.latents.empty(); });
+  const TunedParameter sound = matrix;
+  for (const bool of_codes : {false, true}) {
+    matrix = sound;
+    (of_codes ? matrix.latent_gradients : matrix.gradients)[0] = INFINITY;
+    const std::string message = fault_of_training(0.01);
+    EXPECT_TRUE(message.starts_with("step 1: tensor " + sound.name + ": has a gradient that"))
+        << message;
+  }
 }
 
 TEST(TuneParameters, DivergenceOfAModelFromItselfIsNothing) {
