@@ -64,7 +64,7 @@ TEST(GradientTape, PartsAndWholeOfOneBufferShareTheirGradients) {
   tape.copy(a.data(), 8, whole.data());
   tape.copy(a.data() + 2, 8, whole.data() + 2);
   tape.copy(whole.data() + 1, 8, out.data());  // across both
-  std::ranges::copy(Row{1, 2, 0, 0}, tape.gradient(out.data(), 2).begin());
+  std::ranges::copy(std::array{1.0F, 2.0F}, tape.gradient(out.data(), 2).begin());
   tape.play_back();
   EXPECT_EQ(gradient_of(tape, a), (Row{0, 1, 2, 0}));
 }
