@@ -84,7 +84,7 @@ void write_cost(JsonWriter& json, const CaptureCost& cost) {
   json.end_object();
 }
 
-// A million times `amount` per second, in thousands of millions.
+// `amount` per second, in thousands of millions.
 double giga_rate(int64_t amount, double seconds) {
   return seconds > 0 ? static_cast<double>(amount) / seconds / 1e9 : 0;
 }
