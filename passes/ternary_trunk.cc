@@ -33,12 +33,6 @@ namespace {
 
 constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
-// What loses nothing. Folded values are floats that bf16 would round.
-Format source_format(const TrunkTensor& tensor) {
-  const bool is_f32 = tensor.dtype == Dtype::kF32 || tensor.folding.changes_values();
-  return is_f32 ? Format::kF32 : Format::kBf16;
-}
-
 Format format_of(Precision precision, const TrunkTensor& tensor) {
   switch (precision) {
     case Precision::kSource:
