@@ -25,6 +25,7 @@
 #include "schema/layout.h"
 #include "schema/output_file.h"
 #include "schema/pack_reader.h"
+#include "schema/printable.h"
 
 namespace k3 {
 namespace {
@@ -46,15 +47,21 @@ PackReceipt read_receipt(const std::string& path, const PackReader& pack) {
   if (parsed.get(receipt) != simdjson::SUCCESS) throw Error(path, ": is not a JSON object");
   std::set<std::string_view> keys;
   for (const auto& member : receipt) {
-    if (!keys.insert(member.key).second) throw Error(path, ": has the key ", member.key, " twice");
+    if (!keys.insert(member.key).second) {
+      throw Error(path, ": has the key ", printable(member.key), " twice");
+    }
   }
 
   std::string_view kind;
   if (receipt["kind"].get(kind) != simdjson::SUCCESS || kind != "k3eval") {
-    throw Error(path, ": kind is ", kind.empty() ? "missing" : kind, ", expected k3eval");
+    throw Error(path, ": kind is ", kind.empty() ? "missing" : printable(kind),
+                ", expected k3eval");
   }
   int64_t version = 0;
-  if (receipt["version"].get(version) != simdjson::SUCCESS || version != kReceiptVersion) {
+  if (receipt["version"].get(version) != simdjson::SUCCESS) {
+    throw Error(path, ": version is missing, expected ", kReceiptVersion);
+  }
+  if (version != kReceiptVersion) {
     throw Error(path, ": version is ", version, ", this program reads ", kReceiptVersion);
   }
   std::string_view payload;
@@ -63,7 +70,8 @@ PackReceipt read_receipt(const std::string& path, const PackReader& pack) {
   }
   const std::string want = hex_digits(pack.payload_xxh3());
   if (payload != want) {
-    throw Error(path, ": was measured on payload ", payload, ", ", pack.path(), " has ", want);
+    throw Error(path, ": was measured on payload ", printable(payload), ", ", pack.path(), " has ",
+                want);
   }
   return {std::string(kind), pack.payload_xxh3(), std::string(text)};
 }

@@ -7,6 +7,7 @@
 
 #include "runtime/utf8_sequence.h"
 #include "schema/error.h"
+#include "schema/printable.h"
 
 namespace k3 {
 namespace {
@@ -39,7 +40,8 @@ T expect_member(const std::string& where, json::object object, std::string_view 
   if (!element) throw Error(where, ": \"", key, "\" is missing, expected ", type_name);
   T value;
   if (element->get(value) != simdjson::SUCCESS) {
-    throw Error(where, ": \"", key, "\" is ", simdjson::minify(*element), ", expected ", type_name);
+    throw Error(where, ": \"", key, "\" is ", printable(simdjson::minify(*element)), ", expected ",
+                type_name);
   }
   return value;
 }
@@ -62,7 +64,8 @@ int64_t parse_id(const std::string& where, std::string_view key, int64_t low, in
   const char* end = key.data() + key.size();
   const auto [stop, fault] = std::from_chars(key.data(), end, id);
   if (fault != std::errc() || stop != end || id < low || id >= high || std::to_string(id) != key) {
-    throw Error(where, ": added token has id \"", key, "\", expected ", low, " to ", high - 1);
+    throw Error(where, ": added token has id \"", printable(key), "\", expected ", low, " to ",
+                high - 1);
   }
   return id;
 }
@@ -87,7 +90,8 @@ Config parse_config(const std::string& where, std::span<const std::byte> text, i
     const std::string token_where = where + ": added token " + std::string(member.key);
     json::object fields;
     if (member.value.get(fields) != simdjson::SUCCESS) {
-      throw Error(token_where, " is ", simdjson::minify(member.value), ", expected an object");
+      throw Error(token_where, " is ", printable(simdjson::minify(member.value)),
+                  ", expected an object");
     }
     token.name = expect_member<std::string_view>(token_where, fields, "content", "a string");
   }
@@ -126,13 +130,13 @@ Tokenizer::Tokenizer(const std::string& name, std::span<const std::byte> tiktoke
     const auto [entry, is_new] = special_ids_.emplace(special, static_cast<int32_t>(id));
     if (!is_new) {
       throw Error(where, ": added tokens ", entry->second, " and ", id, " are both named \"",
-                  special, "\"");
+                  printable(special), "\"");
     }
   }
 
   const std::optional<int32_t> bos = special_id(config.bos_token);
   if (!bos) {
-    throw Error(where, ": \"bos_token\" is \"", config.bos_token,
+    throw Error(where, ": \"bos_token\" is \"", printable(config.bos_token),
                 "\", expected the name of an added token");
   }
   bos_id_ = *bos;

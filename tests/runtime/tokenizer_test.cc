@@ -179,6 +179,11 @@ TEST(Tokenizer, DamagedConfigIsRefused) {
   expect_refused(config_with(kBos, ""), file + "\"bos_token\" is missing, expected a string");
   expect_refused(config_with(kBos, R"(, "bos_token": "[EOS]")"),
                  file + "\"bos_token\" is \"[EOS]\", expected the name of an added token");
+  expect_refused(config_with(kBos, R"(, "bos_token": "a\nb")"),
+                 file + "\"bos_token\" is \"a\\x0ab\", expected the name of an added token");
+  expect_refused(config_with(kBos, R"(, "bos_token": ")" + std::string(200, 'x') + "\""),
+                 file + "\"bos_token\" is \"" + std::string(160, 'x') +
+                     "...\", expected the name of an added token");
   expect_refused(config_with(kBos, R"(, "bos_token": "[BOS]", "add_bos_token": 1)"),
                  file + "\"add_bos_token\" is 1, expected true or false");
   expect_refused(config_with(kBos, R"(, "bos_token": "[BOS]", "bos_token": "[BOS]")"),
@@ -195,6 +200,10 @@ TEST(Tokenizer, DamagedAddedTokensAreRefused) {
         with_token(std::string("\"").append(id) + R"(": {"content": "x", "special": true})"),
         file + "added token has id \"" + id + "\", expected 2032 to 2047");
   }
+  expect_refused(with_token(R"("a\nb": {"content": "x"})"),
+                 file + "added token has id \"a\\x0ab\", expected 2032 to 2047");
+  expect_refused(with_token(R"("2033": {"content": "a\nb"}, "2034": {"content": "a\nb"})"),
+                 file + "added tokens 2033 and 2034 are both named \"a\\x0ab\"");
   expect_refused(with_token(R"("2033": "x")"),
                  file + "added token 2033 is \"x\", expected an object");
   expect_refused(with_token(R"("2033": {"special": true})"),
