@@ -22,6 +22,7 @@
 #include "schema/error.h"
 #include "schema/file.h"
 #include "schema/hash.h"
+#include "schema/json_writer.h"
 #include "schema/layout.h"
 #include "schema/output_file.h"
 #include "schema/pack_reader.h"
@@ -105,9 +106,28 @@ void append_index(const OutputFile& file, const PackReader& pack, const PackRece
   file.sync();
 }
 
+void print_outcome(const PackReader& pack, bool is_new, bool as_json) {
+  const size_t receipts = pack.index().receipts.size();
+  if (as_json) {
+    JsonWriter json(std::cout, 2);
+    json.begin_object();
+    json.member("pack", pack.path());
+    json.member("attached", is_new);
+    json.member("receipts", receipts);
+    json.member("payload_xxh3", hex_digits(pack.payload_xxh3()));
+    json.end_object();
+    std::cout << '\n';
+  } else if (is_new) {
+    std::cout << pack.path() << ": has " << receipts << " receipts, payload "
+              << hex_digits(pack.payload_xxh3()) << '\n';
+  } else {
+    std::cout << pack.path() << ": has this receipt already\n";
+  }
+}
+
 }  // namespace
 
-void run_attach(const std::string& pack_path, const std::string& receipt_path) {
+void run_attach(const std::string& pack_path, const std::string& receipt_path, bool json) {
   const OutputFile file(open_locked(pack_path), pack_path);
   const PackReader pack(pack_path, Tail::kIgnore);
   const PackReceipt receipt = read_receipt(receipt_path, pack);
@@ -125,14 +145,8 @@ void run_attach(const std::string& pack_path, const std::string& receipt_path) {
   const bool is_there = std::any_of(attached.begin(), attached.end(), [&](const auto& earlier) {
     return earlier.text == receipt.text;
   });
-  if (is_there) {
-    std::cout << pack_path << ": has this receipt already\n";
-    return;
-  }
-  append_index(file, pack, receipt);
-  const PackReader attached_pack(pack_path);
-  std::cout << pack_path << ": has " << attached_pack.index().receipts.size()
-            << " receipts, payload " << hex_digits(attached_pack.payload_xxh3()) << '\n';
+  if (!is_there) append_index(file, pack, receipt);
+  print_outcome(PackReader(pack_path), !is_there, json);
 }
 
 }  // namespace k3

@@ -19,7 +19,7 @@ struct TraceImportRequest {
 };
 
 // Throws Error naming the line for what is not of that form, and when lines differ in layers or
-// choices, or do not fit the pack.
-void import_trace(const TraceImportRequest& request);
+// choices, or do not fit the pack. Returns the number of tokens.
+int64_t import_trace(const TraceImportRequest& request);
 
 }  // namespace k3

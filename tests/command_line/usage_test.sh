@@ -46,5 +46,13 @@ for command in census compile inspect verify explain diff synth attach; do
   [[ $(wc -l <out) -ge 6 ]] || fail "$command --help explains nothing"
   expect_status 0 "$K3C" --help
 done
+for command in census compile inspect verify explain diff synth attach "trace stats" "trace merge" "trace import"; do
+  expect_status 0 "$K3C" $command --help
+  expect_line out '^ *--json '
+done
+for command in run eval propagate capture sensitivity fit tune bench; do
+  expect_status 0 "$K3EXEC" "$command" --help
+  expect_line out '^ *--json '
+done
 expect_status 0 "$K3C" compile --help
 for pass in census rotate_stream ternary_trunk tuning prune_experts reorder_layout assign_offsets; do expect_line out "$pass: "; done
