@@ -451,13 +451,15 @@ Action setup_trace_import(CLI::App& app) {
                  "A line per token: {\"tok\":n,\"layers\":[[ids],...]}")
       ->required();
   app.add_option("-o,--output", request->output, "The trace to write")->required();
-  app.add_option("--pack", request->pack,
-                 "A pack of the model that was traced; without it the trace serves statistics only")
-      ->type_name("PACK");
+  CLI::Option* pack = app.add_option("--pack", request->pack,
+                                     "A pack of the model that was traced; without it the trace "
+                                     "serves statistics only")
+                          ->type_name("PACK");
   app.add_option("--experts", request->experts,
-                 "Experts of a layer (default: the pack's, or the largest id and one)")
+                 "Experts of a layer, where no pack says it (default: the largest id and one)")
       ->check(CLI::Range(1, 65535))
-      ->type_name("N");
+      ->type_name("N")
+      ->excludes(pack);
   app.add_option("--expert-bytes", request->expert_bytes,
                  "Bytes of one expert (default: the pack's)")
       ->check(CLI::Range(int64_t{1}, kMostExpertBytes))

@@ -14,7 +14,7 @@ struct TraceImportRequest {
   std::string json_lines;
   std::string output;
   std::string pack = {};     // of the model that was traced; empty: unknown
-  int64_t experts = 0;       // of a layer; 0: the pack's, or the largest id and one
+  int64_t experts = 0;       // of a layer, without a pack; 0: the largest id and one
   int64_t expert_bytes = 0;  // 0: the pack's, or unknown
 };
 

@@ -25,6 +25,8 @@ for flag in --cache-gb=nan --cache-gb=1,1e30 --expert-bytes=1e30 --expert-bytes=
   expect_status 2 "$K3C" trace stats none.k3trace "$flag"
   expect_one_line err "^k3c: ${flag%=*}: "
 done
+expect_status 2 "$K3C" trace import ids.jsonl -o ids.k3trace --pack p.k3pack --experts 64
+expect_one_line err '^k3c: --pack excludes --experts'
 [[ ! -e out.k3pack ]] || fail "bad usage wrote a pack"
 
 expect_status 1 "$K3C" compile no/such/folder -o out.k3pack --quiet
