@@ -56,5 +56,11 @@ for command in run eval propagate capture sensitivity fit tune bench; do
   expect_status 0 "$K3EXEC" "$command" --help
   expect_line out '^ *--json '
 done
+for program in "$K3C" "$K3EXEC"; do
+  status=0
+  "$program" --help >/dev/full 2>err || status=$?
+  [[ $status == 1 ]] || fail "$program ended with status $status though nobody got its output"
+  expect_one_line err ': stdout: cannot write'
+done
 expect_status 0 "$K3C" compile --help
 for pass in census rotate_stream ternary_trunk tuning prune_experts reorder_layout assign_offsets; do expect_line out "$pass: "; done
