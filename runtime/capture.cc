@@ -112,6 +112,13 @@ void merge(const CaptureOptions& options, std::ostream& out) {
       !options.trace_path.empty()) {
     throw Error("--merge takes two or more .k3cal files and --calibration, and nothing else");
   }
+  for (const std::string& path : options.merge_paths) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(path, options.calibration_path, ignored)) {
+      throw Error(options.calibration_path,
+                  ": is one of the files to merge, expected another path");
+    }
+  }
   std::string sum = options.merge_paths.front();
   for (size_t i = 1; i < options.merge_paths.size(); ++i) {
     merge_calibrations(CalibrationReader(sum), CalibrationReader(options.merge_paths[i]),
