@@ -301,7 +301,7 @@ std::vector<StepError> RowSolver::step_errors() const {
 // would not be a small part of memory beside H.
 int64_t rows_at_once(int64_t rows, int64_t cols) {
   constexpr int64_t kMostWeights = int64_t{512} * 7168;
-  const int64_t fair = divide_up(rows, 4 * tbb::this_task_arena::max_concurrency());
+  const int64_t fair = divide_up(rows, int64_t{4} * tbb::this_task_arena::max_concurrency());
   return std::clamp(align_up(fair, 16), int64_t{16},
                     std::clamp(kMostWeights / cols / 16 * 16, int64_t{16}, int64_t{512}));
 }

@@ -389,7 +389,7 @@ void CaptureRun::report_layer(int64_t layer, double seconds) const {
   char line[160];
   std::snprintf(line, sizeof line,
                 "layer %lld of %lld: %.1f s, %.0f tokens/s; about %.0f s to go\n",
-                static_cast<long long>(layer + 1), static_cast<long long>(end_layer_), seconds,
+                static_cast<long long>(layer) + 1, static_cast<long long>(end_layer_), seconds,
                 static_cast<double>(text_.tokens()) / seconds,
                 seconds * static_cast<double>(end_layer_ - layer - 1));
   progress_ << line << std::flush;

@@ -182,7 +182,6 @@ class LayerWalk {
     leaving_ += sum_of(squared_distances(fq, f, tokens, hidden_));
 
     const Ratio ratio{s_norms, f_norms};
-    std::vector<double> sizes = entering;
     if (sum_of(entering) > 0) {
       for (size_t i = 0; i < kErrorScales.size(); ++i) {
         BranchRecorder recorder(original_.config());
