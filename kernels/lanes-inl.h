@@ -51,6 +51,31 @@ using V32 = hn::Vec<D32>;
 using V64 = hn::Vec<D64>;
 constexpr size_t kBytes = hn::MaxLanes(D8());  // of a vector: 16, 32 or 64
 
+// Keeps GCC from loading what it holds a second time.
+template <class V>
+HWY_INLINE void keep_in_register(V& vector) {
+#if HWY_ARCH_X86
+  asm("" : "+v"(vector.raw));
+#else
+  (void)vector;
+#endif
+}
+
+// The same, and the loads in their order, which the processor's prefetching goes by.
+template <class V>
+HWY_INLINE void keep_in_order(V& vector) {
+#if HWY_ARCH_X86
+  asm volatile("" : "+v"(vector.raw));
+#else
+  (void)vector;
+#endif
+}
+
+// The processor's own prefetching keeps up with a loop whose steps are at least so long, of a
+// single run of bytes, and is better than asking: what is asked for by instruction waits in the
+// first level's few buffers. Loops that read several rows side by side have to ask.
+constexpr int64_t kStrideBytes = 256;
+
 // How far ahead of codes at `from` lies what is to be asked for.
 inline int64_t distance_ahead(const std::byte* from, const ReadAhead& ahead) {
   if (ahead.end == nullptr || from + kPrefetchBytes < ahead.end) return kPrefetchBytes;
@@ -95,12 +120,6 @@ HWY_INLINE V32 multiply_add(V16 a, V16 b, V32 sum) {
   return hn::ReorderWidenMulAccumulate(D32(), a, b, sum, unused);
 #endif
 }
-
-#if K3_HAS_VNNI
-HWY_INLINE void keep_in_register(V8& vector) {
-  asm("" : "+v"(vector.raw));
-}
-#endif
 
 // Digits of 0..8 times bytes of activations, added to sums that few bits suffice for. With VNNI a
 // sum is a 32-bit lane of four products, else a 16-bit lane of two.

@@ -250,6 +250,12 @@ void sum_float_rows(const MatrixView& weights, int64_t first_row, int64_t rows,
   const std::byte* first = weights.codes + first_row * weights.row_stride_bytes;
   const int64_t row_bytes = weights.row_stride_bytes;
   if constexpr (kTile == 1) {
+    if (whole == weights.cols && whole <= Weights::kNarrowInputs) {
+      for (int64_t r = 0; r < rows; ++r) {
+        sums[r] = sum_narrow_row<Weights>(first + r * row_bytes, whole, doubles[0]);
+      }
+      return;
+    }
     if (whole == weights.cols && whole <= kInputs) {
       const int64_t distance = beyond_rows(ahead, kFloatRows * row_bytes);
       int64_t r = 0;
