@@ -22,9 +22,11 @@
 #include "schema/error.h"
 #include "schema/file.h"
 #include "schema/hash.h"
+#include "schema/json_writer.h"
 #include "schema/layout.h"
 #include "schema/output_file.h"
 #include "schema/pack_reader.h"
+#include "schema/printable.h"
 
 namespace k3 {
 namespace {
@@ -46,15 +48,21 @@ PackReceipt read_receipt(const std::string& path, const PackReader& pack) {
   if (parsed.get(receipt) != simdjson::SUCCESS) throw Error(path, ": is not a JSON object");
   std::set<std::string_view> keys;
   for (const auto& member : receipt) {
-    if (!keys.insert(member.key).second) throw Error(path, ": has the key ", member.key, " twice");
+    if (!keys.insert(member.key).second) {
+      throw Error(path, ": has the key ", printable(member.key), " twice");
+    }
   }
 
   std::string_view kind;
   if (receipt["kind"].get(kind) != simdjson::SUCCESS || kind != "k3eval") {
-    throw Error(path, ": kind is ", kind.empty() ? "missing" : kind, ", expected k3eval");
+    throw Error(path, ": kind is ", kind.empty() ? "missing" : printable(kind),
+                ", expected k3eval");
   }
   int64_t version = 0;
-  if (receipt["version"].get(version) != simdjson::SUCCESS || version != kReceiptVersion) {
+  if (receipt["version"].get(version) != simdjson::SUCCESS) {
+    throw Error(path, ": version is missing, expected ", kReceiptVersion);
+  }
+  if (version != kReceiptVersion) {
     throw Error(path, ": version is ", version, ", this program reads ", kReceiptVersion);
   }
   std::string_view payload;
@@ -63,7 +71,8 @@ PackReceipt read_receipt(const std::string& path, const PackReader& pack) {
   }
   const std::string want = hex_digits(pack.payload_xxh3());
   if (payload != want) {
-    throw Error(path, ": was measured on payload ", payload, ", ", pack.path(), " has ", want);
+    throw Error(path, ": was measured on payload ", printable(payload), ", ", pack.path(), " has ",
+                want);
   }
   return {std::string(kind), pack.payload_xxh3(), std::string(text)};
 }
@@ -97,9 +106,28 @@ void append_index(const OutputFile& file, const PackReader& pack, const PackRece
   file.sync();
 }
 
+void print_outcome(const PackReader& pack, bool is_new, bool as_json) {
+  const size_t receipts = pack.index().receipts.size();
+  if (as_json) {
+    JsonWriter json(std::cout, 2);
+    json.begin_object();
+    json.member("pack", pack.path());
+    json.member("attached", is_new);
+    json.member("receipts", receipts);
+    json.member("payload_xxh3", hex_digits(pack.payload_xxh3()));
+    json.end_object();
+    std::cout << '\n';
+  } else if (is_new) {
+    std::cout << pack.path() << ": has " << receipts << " receipts, payload "
+              << hex_digits(pack.payload_xxh3()) << '\n';
+  } else {
+    std::cout << pack.path() << ": has this receipt already\n";
+  }
+}
+
 }  // namespace
 
-void run_attach(const std::string& pack_path, const std::string& receipt_path) {
+void run_attach(const std::string& pack_path, const std::string& receipt_path, bool json) {
   const OutputFile file(open_locked(pack_path), pack_path);
   const PackReader pack(pack_path, Tail::kIgnore);
   const PackReceipt receipt = read_receipt(receipt_path, pack);
@@ -117,14 +145,8 @@ void run_attach(const std::string& pack_path, const std::string& receipt_path) {
   const bool is_there = std::any_of(attached.begin(), attached.end(), [&](const auto& earlier) {
     return earlier.text == receipt.text;
   });
-  if (is_there) {
-    std::cout << pack_path << ": has this receipt already\n";
-    return;
-  }
-  append_index(file, pack, receipt);
-  const PackReader attached_pack(pack_path);
-  std::cout << pack_path << ": has " << attached_pack.index().receipts.size()
-            << " receipts, payload " << hex_digits(attached_pack.payload_xxh3()) << '\n';
+  if (!is_there) append_index(file, pack, receipt);
+  print_outcome(PackReader(pack_path), !is_there, json);
 }
 
 }  // namespace k3

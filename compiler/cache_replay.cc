@@ -128,8 +128,8 @@ int64_t replay_decayed_lfu(const ReplayRequests& requests, int64_t slots) {
   std::vector<double> values;
   for (size_t i = 0; i + 1 < requests.begins.size(); ++i) {
     const auto asked = request_at(requests, i);
-    const double now =
-        static_cast<double>(static_cast<int64_t>(i) / requests.layers) / kHalfLifeTokens;
+    const int64_t token = static_cast<int64_t>(i) / requests.layers;
+    const double now = static_cast<double>(token) / kHalfLifeTokens;
     values.clear();
     for (const uint32_t expert : asked) {
       const double earlier = cache.value(expert);

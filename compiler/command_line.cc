@@ -26,6 +26,7 @@
 #include "compiler/trace_report.h"
 #include "compiler/verify.h"
 #include "passes/pipeline.h"
+#include "schema/json_writer.h"
 #include "schema/routing_trace.h"
 
 namespace k3 {
@@ -362,14 +363,16 @@ Action setup_attach(CLI::App& app) {
   struct Request {
     std::string pack;
     std::string receipt;
+    bool json = false;
   };
   const auto request = std::make_shared<Request>();
   app.add_option("PACK", request->pack, "The pack that was measured; it is changed in place")
       ->required();
   app.add_option("RECEIPT", request->receipt, "The receipt that k3exec wrote, a .k3eval file")
       ->required();
+  app.add_flag("--json", request->json, "Print the result as JSON");
   return [request] {
-    run_attach(request->pack, request->receipt);
+    run_attach(request->pack, request->receipt, request->json);
     return 0;
   };
 }
@@ -411,39 +414,59 @@ Action setup_trace_stats(CLI::App& app) {
   };
 }
 
+// What the commands say that write a trace.
+void print_trace(const std::string& path, int64_t tokens, bool as_json) {
+  if (!as_json) {
+    std::cout << path << ": " << grouped(tokens) << " tokens\n";
+    return;
+  }
+  JsonWriter json(std::cout, 2);
+  json.begin_object();
+  json.member("trace", path);
+  json.member("tokens", tokens);
+  json.end_object();
+  std::cout << '\n';
+}
+
 Action setup_trace_merge(CLI::App& app) {
   struct Request {
     std::vector<std::string> traces;
     std::string output;
+    bool json = false;
   };
   const auto request = std::make_shared<Request>();
   app.add_option("TRACE", request->traces, "Whole traces of one model")->required();
   app.add_option("-o,--output", request->output, "The trace to write")->required();
+  app.add_flag("--json", request->json, "Print the result as JSON");
   return [request] {
-    merge_traces(request->traces, request->output);
+    print_trace(request->output, merge_traces(request->traces, request->output), request->json);
     return 0;
   };
 }
 
 Action setup_trace_import(CLI::App& app) {
   const auto request = std::make_shared<TraceImportRequest>();
+  const auto json = std::make_shared<bool>(false);
   app.add_option("JSONL", request->json_lines,
                  "A line per token: {\"tok\":n,\"layers\":[[ids],...]}")
       ->required();
   app.add_option("-o,--output", request->output, "The trace to write")->required();
-  app.add_option("--pack", request->pack,
-                 "A pack of the model that was traced; without it the trace serves statistics only")
-      ->type_name("PACK");
+  CLI::Option* pack = app.add_option("--pack", request->pack,
+                                     "A pack of the model that was traced; without it the trace "
+                                     "serves statistics only")
+                          ->type_name("PACK");
   app.add_option("--experts", request->experts,
-                 "Experts of a layer (default: the pack's, or the largest id and one)")
+                 "Experts of a layer, where no pack says it (default: the largest id and one)")
       ->check(CLI::Range(1, 65535))
-      ->type_name("N");
+      ->type_name("N")
+      ->excludes(pack);
   app.add_option("--expert-bytes", request->expert_bytes,
                  "Bytes of one expert (default: the pack's)")
       ->check(CLI::Range(int64_t{1}, kMostExpertBytes))
       ->type_name("N");
-  return [request] {
-    import_trace(*request);
+  app.add_flag("--json", *json, "Print the result as JSON");
+  return [request, json] {
+    print_trace(request->output, import_trace(*request), *json);
     return 0;
   };
 }

@@ -195,22 +195,27 @@ class Explainer {
     } else {
       return std::nullopt;
     }
-    const auto dropped = static_cast<int64_t>(pass_number("census", "dropped tensors"));
+    const int64_t dropped = pass_count("census", "dropped tensors");
     if (dropped == 0) return std::nullopt;
     said.subject = name;
     said.in_pack = false;
     said.left_out = "a pack holds a text model; reading the checkpoint left out " +
                     grouped(dropped) + " tensors with " +
-                    grouped(static_cast<int64_t>(pass_number("census", "dropped bytes"))) +
-                    " bytes";
+                    grouped(pass_count("census", "dropped bytes")) + " bytes";
     return said;
   }
 
-  double pass_number(std::string_view pass, std::string_view number) const {
+  // 0 where the pack does not say.
+  int64_t pass_count(std::string_view pass, std::string_view number) const {
     for (const PassRecord& record : pack_.index().provenance.passes) {
       if (record.name != pass) continue;
       for (const auto& [name, value] : record.numbers) {
-        if (name == number) return value;
+        if (name != number) continue;
+        if (!(value >= 0 && value < 0x1p63)) {
+          throw Error(pack_.path(), ": pass ", pass, ": its ", number, " are ", value,
+                      ", expected a count");
+        }
+        return static_cast<int64_t>(value);
       }
     }
     return 0;

@@ -1,6 +1,7 @@
 #include "compiler/loss_report.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "compiler/quantities.h"
+#include "compiler/report_text.h"
 #include "passes/pass_results.h"
 #include "schema/error.h"
 #include "schema/family.h"
@@ -58,8 +60,7 @@ bool has_losses(const PackReader& pack) {
 }
 
 void read_losses(const PackReader& pack, LossTable& table) {
-  const std::vector<std::byte> bytes = pack.report(kTrunkErrorsReport);
-  table.text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  table.text = report_text(pack, kTrunkErrorsReport);
   for (const std::string_view line : split(table.text, '\n')) {
     if (line.empty()) continue;
     table.rows.push_back(split(line, '\t'));
@@ -79,6 +80,17 @@ bool is_tuned(const PackReader& pack) {
                      [](const auto& option) { return option.first == "tuning"; });
 }
 
+// The columns that people are shown, each as the root mean square over some matrices.
+constexpr std::array<std::string_view, 3> kShown = {"fit", "select", "bound"};
+struct ErrorSums {
+  int64_t matrices = 0;
+  std::array<double, kShown.size()> squares = {};
+
+  std::string typical(size_t shown) const {
+    return percent(std::sqrt(squares[shown] / static_cast<double>(matrices)));
+  }
+};
+
 }  // namespace
 
 void print_losses(const PackReader& pack, std::ostream& out) {
@@ -87,12 +99,7 @@ void print_losses(const PackReader& pack, std::ostream& out) {
   read_losses(pack, table);
   const size_t name = table.column(pack, "tensor");
   const size_t format = table.column(pack, "format");
-  constexpr std::array<std::string_view, 3> kShown = {"fit", "select", "bound"};
-  struct Sums {
-    int64_t matrices = 0;
-    std::array<double, kShown.size()> squares = {};
-  };
-  std::map<std::pair<std::string_view, std::string_view>, Sums> sums;
+  std::map<std::pair<std::string_view, std::string_view>, ErrorSums> sums;
   for (size_t row = 1; row < table.rows.size(); ++row) {
     const auto& fields = table.rows[row];
     const PackTensor* tensor = pack.find(fields[name]);
@@ -100,7 +107,7 @@ void print_losses(const PackReader& pack, std::ostream& out) {
       throw Error(pack.path(), ": report ", kTrunkErrorsReport, ": names ", fields[name],
                   ", which is not in this pack");
     }
-    Sums& to = sums[{family_name(tensor->family), fields[format]}];
+    ErrorSums& to = sums[{family_name(tensor->family), fields[format]}];
     ++to.matrices;
     for (size_t i = 0; i < kShown.size(); ++i) {
       const double value = number(fields[table.column(pack, kShown[i])]).value_or(0);
@@ -108,12 +115,9 @@ void print_losses(const PackReader& pack, std::ostream& out) {
     }
   }
   for (const auto& [key, sum] : sums) {
-    const auto typical = [&](size_t i) {
-      return percent(std::sqrt(sum.squares[i] / static_cast<double>(sum.matrices)));
-    };
     out << "output error of " << sum.matrices << " " << key.first << " matrices in " << key.second
-        << (is_tuned(pack) ? ", before tuning: " : ": ") << typical(0) << " fit, " << typical(1)
-        << " select, bound " << typical(2) << '\n';
+        << (is_tuned(pack) ? ", before tuning: " : ": ") << sum.typical(0) << " fit, "
+        << sum.typical(1) << " select, bound " << sum.typical(2) << '\n';
   }
 }
 

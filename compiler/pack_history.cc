@@ -5,17 +5,13 @@
 #include <array>
 #include <charconv>
 
+#include "compiler/report_text.h"
 #include "passes/pass_results.h"
 #include "schema/error.h"
 #include "schema/printable.h"
 
 namespace k3 {
 namespace {
-
-std::string text_of(const PackReader& pack, std::string_view report) {
-  const std::vector<std::byte> bytes = pack.report(report);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 // Calls `use` with the fields of every line behind the header line.
 template <size_t kFields, class Use>
@@ -57,8 +53,8 @@ Number parse_number(const std::string& path, std::string_view digits) {
 
 PackHistory::PackHistory(const PackReader& pack)
     : path_(pack.path()),
-      decisions_(text_of(pack, kDecisionsReport)),
-      sources_(text_of(pack, kSourcesReport)) {
+      decisions_(report_text(pack, kDecisionsReport)),
+      sources_(report_text(pack, kSourcesReport)) {
   // Trunk tensors stand first and in the index's order.
   const std::string& first = pack.index().content.tensors.front().name;
   const auto found = find_sources([&](std::string_view name) { return name.ends_with(first); });

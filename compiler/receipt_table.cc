@@ -66,8 +66,9 @@ void print_receipt(const PackReceipt& receipt, std::ostream& out) {
   out << "receipt " << receipt.kind << ": backend " << text_at(root, "/backend");
   const std::string against = text_at(root, "/against_payload_xxh3");
   if (against != "-") out << ", against payload " << against;
-  if (const auto kept = number_at(root, "/experts_kept")) {
-    out << ", " << grouped(static_cast<int64_t>(*kept)) << " experts";
+  int64_t kept = 0;
+  if (root.at_pointer("/experts_kept").get(kept) == simdjson::SUCCESS) {
+    out << ", " << grouped(kept) << " experts";
   }
   out << "\n  experts      text               perplexity          KL [95 %], nats  KL p99  flipped "
          "%"

@@ -64,7 +64,6 @@ std::vector<std::byte> bytes_of(const std::string& text) {
 
 }  // namespace
 
-// files.
 std::string files_of_page(std::string url) {
   while (url.ends_with('/')) url.pop_back();
   constexpr std::string_view kSite = "https://huggingface.co/";

@@ -138,7 +138,7 @@ TraceHeader header_for(const TraceImportRequest& request,
 
 }  // namespace
 
-void import_trace(const TraceImportRequest& request) {
+int64_t import_trace(const TraceImportRequest& request) {
   const std::vector<std::byte> bytes = read_whole_file(request.json_lines, kLargestFile);
   const std::vector<ImportedToken> tokens =
       parse_lines({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, request.json_lines);
@@ -162,6 +162,7 @@ void import_trace(const TraceImportRequest& request) {
     writer.write(block);
   }
   writer.finish(std::ssize(tokens));
+  return std::ssize(tokens);
 }
 
 }  // namespace k3

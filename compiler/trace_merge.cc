@@ -31,7 +31,7 @@ TraceHeader merged_header(const std::vector<std::string>& traces) {
 
 }  // namespace
 
-void merge_traces(const std::vector<std::string>& traces, const std::string& output) {
+int64_t merge_traces(const std::vector<std::string>& traces, const std::string& output) {
   for (const std::string& path : traces) {
     std::error_code ignored;
     if (std::filesystem::equivalent(path, output, ignored)) {
@@ -54,6 +54,7 @@ void merge_traces(const std::vector<std::string>& traces, const std::string& out
     tokens += reader.tokens();
   }
   writer.finish(tokens);
+  return tokens;
 }
 
 }  // namespace k3

@@ -6,6 +6,7 @@
 #include "compiler/pack_encode.h"
 #include "compiler/pack_plan.h"
 #include "passes/pass.h"
+#include "passes/planned_extent.h"
 #include "schema/error.h"
 #include "schema/hash.h"
 
@@ -16,9 +17,7 @@ void put_back(TrunkTensor& tensor) {
   if (!tensor.tuned) return;
   tensor.tuned.reset();
   tensor.tuned_codes.reset();
-  if (!lies_in_blocks160(tensor.format)) {
-    tensor.format = tensor.dtype == Dtype::kF32 ? Format::kF32 : Format::kBf16;
-  }
+  if (!lies_in_blocks160(tensor.format)) tensor.format = source_format(tensor);
   tensor.extent.xxh3 = tensor.untuned_xxh3;
 }
 

@@ -42,22 +42,24 @@ constexpr ShiftPlaces kShiftPlaces = [] {
   return made;
 }();
 
-// The sums of a pair's groups, each in its 64-bit lane.
-HWY_INLINE V64 fold_groups(V32 sum) {
+// The sums of a pair's groups times their factors, each in its 64-bit lane.
+HWY_INLINE V64 fold_groups(V32 sum, V32 factors) {
   const D32 d32;
   const D64 d64;
   if constexpr (kCodeScaleBits != 0) sum = hn::ShiftRight<kCodeScaleBits>(sum);
   sum = hn::Add(sum, hn::BitCast(d32, hn::ShiftRight<32>(hn::BitCast(d64, sum))));
-  return hn::MulEven(sum, hn::Set(d32, 1));
+  return hn::MulEven(sum, factors);
 }
 
-// The shifts of a pair's groups, mxfp4_shift of kPairGroups scales, each in its 64-bit lane.
-HWY_INLINE V64 load_shifts(V8 spread, const uint8_t* scales, VU8 least_exponent) {
+// The factors of a pair's groups, each in its 64-bit lane: -2^shift, for the shifts mxfp4_shift of
+// kPairGroups scales. What 31 gives fits 32 bits only with this sign.
+HWY_INLINE V32 load_factors(V8 spread, const uint8_t* scales, VU8 least_exponent) {
   uint64_t bits = 0;
   std::memcpy(&bits, scales, static_cast<size_t>(kPairGroups));
   const VU8 bytes = hn::BitCast(DU8(), hn::Set(hn::RebindToUnsigned<D64>(), bits));
   const VU8 shifts = hn::Min(hn::SaturatedSub(bytes, least_exponent), hn::Set(DU8(), 31));
-  return hn::BitCast(D64(), hn::TableLookupBytesOr0(hn::BitCast(D8(), shifts), spread));
+  const V64 lanes = hn::BitCast(D64(), hn::TableLookupBytesOr0(hn::BitCast(D8(), shifts), spread));
+  return hn::BitCast(D32(), hn::Shl(hn::Set(D64(), -1), lanes));
 }
 
 // What a block of rows of one matrix shares.
@@ -76,7 +78,7 @@ HWY_INLINE void add_mxfp4_pairs(const Mxfp4Block& block, const uint8_t* codes, i
                                 const uint8_t* scales, int64_t scale_stride,
                                 const int16_t* const* x, int64_t offset, V64* sums) {
   Plane planes[kRows][2 * kPlanes];
-  V64 shifts[kRows];
+  V32 factors[kRows];
   K3_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
     VU8 lower;
@@ -84,7 +86,7 @@ HWY_INLINE void add_mxfp4_pairs(const Mxfp4Block& block, const uint8_t* codes, i
     interleave_chunks(hn::LoadU(DU8(), codes), hn::LoadU(DU8(), codes + kBytes), lower, upper);
     decode_codes(block.codes, lower, planes[r]);
     decode_codes(block.codes, upper, planes[r] + kPlanes);
-    shifts[r] = load_shifts(block.spread, scales, block.least_exponent);
+    factors[r] = load_factors(block.spread, scales, block.least_exponent);
     codes += code_stride;
     scales += scale_stride;
   }
@@ -95,7 +97,7 @@ HWY_INLINE void add_mxfp4_pairs(const Mxfp4Block& block, const uint8_t* codes, i
     K3_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       V64& sum = sums[r * kTile + t];
-      sum = hn::Add(sum, hn::Shl(fold_groups(products[r]), shifts[r]));
+      sum = hn::Sub(sum, fold_groups(products[r], factors[r]));
     }
   }
 }

@@ -49,8 +49,6 @@ K3_HOST_DEVICE inline double widen(float value) {
 // and x 2^896, made once per vector, is never too large for a double. So the product of the two is
 // w x, exactly, and fma(w 2^-896, x 2^896, sum) has the bits of sum + w x. Infinite and NaN weights
 // it gets wrong: whoever uses it looks for them.
-inline constexpr int kWeightScaleExponent = 896;
-
 K3_HOST_DEVICE inline double scaled_weight(uint32_t float_bits_of_weight) {
   const auto shifted = static_cast<uint32_t>(static_cast<int32_t>(float_bits_of_weight) >> 3);
   return double_from_words(shifted & 0x8fffffffu, float_bits_of_weight << 29);

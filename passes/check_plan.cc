@@ -1,7 +1,6 @@
 #include "passes/check_plan.h"
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "passes/pass.h"
@@ -10,17 +9,8 @@
 namespace k3 {
 namespace {
 
-// The format that stores a tensor without loss (what folding made, to float), or nothing when no
-// format does.
-std::optional<Format> lossless_format(const TrunkTensor& tensor) {
-  if (tensor.dtype != Dtype::kF32 && tensor.dtype != Dtype::kBf16) return std::nullopt;
-  const bool is_f32 = tensor.dtype == Dtype::kF32 || tensor.folding.changes_values();
-  return is_f32 ? Format::kF32 : Format::kBf16;
-}
-
 void check_tensor(const TrunkTensor& tensor, Problems& problems) {
-  const auto lossless = lossless_format(tensor);
-  if (!lossless) {
+  if (tensor.dtype != Dtype::kF32 && tensor.dtype != Dtype::kBf16) {
     problems.add("tensor ", tensor.name, ": is ", dtype_name(tensor.dtype),
                  ", expected F32 or BF16");
     return;
@@ -35,10 +25,10 @@ void check_tensor(const TrunkTensor& tensor, Problems& problems) {
     }
   } else if (tensor.tuned && tensor.format == Format::kF32) {
     // A gain as tuned; apply_tuning has checked which tensor it is for.
-  } else if (tensor.format != *lossless) {
+  } else if (tensor.format != source_format(tensor)) {
     problems.add("tensor ", tensor.name, ": is ", dtype_name(tensor.dtype),
                  tensor.folding.changes_values() ? ", rotated," : "", " and is to be ",
-                 format_name(tensor.format), ", expected ", format_name(*lossless));
+                 format_name(tensor.format), ", expected ", format_name(source_format(tensor)));
   }
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "passes/listed_factor.h"
+#include "schema/mix_bits.h"
 
 namespace k3 {
 namespace {
@@ -91,17 +92,9 @@ bool descend_group(GroupRow& row) {
   return changed;
 }
 
-// A number without pattern for every counter (the finalizer of SplitMix64).
-uint64_t scramble(uint64_t counter) {
-  counter += 0x9e3779b97f4a7c15U;
-  counter = (counter ^ (counter >> 30)) * 0xbf58476d1ce4e5b9U;
-  counter = (counter ^ (counter >> 27)) * 0x94d049bb133111ebU;
-  return counter ^ (counter >> 31);
-}
-
 // Four uniform numbers of 16 bits add up to what is Gaussian enough: mean 0, variance 1.
 float noise_of(uint64_t counter) {
-  const uint64_t bits = scramble(counter);
+  const uint64_t bits = split_mix(counter, 0);
   const auto sum = static_cast<int64_t>((bits & 0xffffU) + (bits >> 16 & 0xffffU) +
                                         (bits >> 32 & 0xffffU) + (bits >> 48));
   constexpr float kDeviation = 37836.98F;  // sqrt(4 (2^32 - 1) / 12)
@@ -226,7 +219,8 @@ DescentWork anneal_codes(RowBlock& block, const Loss& loss, int64_t first_row, i
       const auto temperature = static_cast<float>(temperatures[static_cast<size_t>(r)] * left);
       const float amplitude = std::sqrt(0.5F * temperature) * row.inverse_scale;
       const auto line = static_cast<uint64_t>((first_row + r) * sweeps + work.sweeps);
-      const uint64_t key = scramble(line) + static_cast<uint64_t>(row.codes - block.code_row(r));
+      const uint64_t key =
+          split_mix(line, 0) + static_cast<uint64_t>(row.codes - block.code_row(r));
       for (size_t j = 0; j < static_cast<size_t>(row.piece.size); ++j) {
         if (row.piece.inverse[j] == 0) continue;
         const float noise = amplitude * row.piece.spread[j] * noise_of(key + j);

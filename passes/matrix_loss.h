@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,9 @@ struct MatrixLoss {
   double propagated = 0;   // 1 when solved for the inputs of a compressed model
   std::array<double, kSolverSteps.size()> step_fit = {};     // by kSolverSteps
   std::array<double, kSolverSteps.size()> step_select = {};  // by kSolverSteps
+
+  // The error to report: on select documents, or where there are none on fit documents.
+  double held_out() const { return std::isnan(select) ? fit : select; }
 };
 
 struct NamedLoss {

@@ -35,6 +35,10 @@ std::vector<double> output_energies(const float* rows, int64_t count, int64_t st
   return energies;
 }
 
+double relative_error(double lost, double energy) {
+  return energy > 0 ? std::sqrt(std::max(0.0, lost) / energy) : 0.0;
+}
+
 double output_error(std::span<const float> errors, std::span<const float> weights, int64_t cols,
                     std::span<const float> gram) {
   K3_CHECK(cols > 0 && errors.size() == weights.size() &&
@@ -47,8 +51,7 @@ double output_error(std::span<const float> errors, std::span<const float> weight
     }
     return total;
   };
-  const double energy = sum(weights);
-  return energy > 0 ? std::sqrt(std::max(0.0, sum(errors)) / energy) : 0.0;
+  return relative_error(sum(errors), sum(weights));
 }
 
 }  // namespace k3

@@ -13,8 +13,11 @@ namespace k3 {
 std::vector<double> output_energies(const float* rows, int64_t count, int64_t stride, int64_t cols,
                                     std::span<const float> gram);
 
-// sqrt(tr(E H E^T) / tr(W H W^T)) of errors and weights of the same shape [n, cols]; 0 if W H W^T
-// is.
+// sqrt(lost / energy); 0 where nothing is lost, which rounding may show as less than nothing, or
+// there is no energy.
+double relative_error(double lost, double energy);
+
+// The relative error tr(E H E^T) of tr(W H W^T), and weights of the same shape [n, cols].
 double output_error(std::span<const float> errors, std::span<const float> weights, int64_t cols,
                     std::span<const float> gram);
 

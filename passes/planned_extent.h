@@ -14,6 +14,12 @@ inline bool may_be_quantized(const TrunkTensor& tensor) {
   return tensor.may_quantize || tensor.family == Family::kHead;
 }
 
+// What stores a tensor without loss; folding makes floats, which bf16 would round.
+inline Format source_format(const TrunkTensor& tensor) {
+  const bool is_f32 = tensor.dtype == Dtype::kF32 || tensor.folding.changes_values();
+  return is_f32 ? Format::kF32 : Format::kBf16;
+}
+
 // Whether the plan stores it in trits.
 inline bool is_ternary(const TrunkTensor& tensor) {
   return tensor.format == Format::kTernary || tensor.format == Format::kTernary2;

@@ -4,9 +4,6 @@
 // exactly where nothing is off.
 #include "passes/propagated_target.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "passes/damped_factor.h"
 #include "passes/parallel_product.h"
 #include "schema/error.h"
@@ -26,31 +23,6 @@ std::vector<float> propagated_map(std::span<const float> gram, std::span<const f
   for (float& value : map) value = static_cast<float>(strength * value);
   for (int64_t i = 0; i < cols; ++i) map[static_cast<size_t>(i * cols + i)] += 1.0F;
   return map;
-}
-
-namespace {
-
-// tr(A M B^T) of [n, cols] matrices.
-double trace_between(std::span<const float> a, std::span<const float> m, std::span<const float> b,
-                     int64_t cols) {
-  const int64_t rows = static_cast<int64_t>(a.size()) / cols;
-  std::vector<float> product(a.size());
-  add_product_parallel(rows, cols, cols, {a.data(), cols}, {m.data(), cols}, product.data(), cols);
-  double sum = 0;
-  for (size_t i = 0; i < product.size(); ++i) sum += static_cast<double>(product[i]) * b[i];
-  return sum;
-}
-
-}  // namespace
-
-double propagated_error(std::span<const float> weights, std::span<const float> stored, int64_t cols,
-                        std::span<const float> original, std::span<const float> cross_gram,
-                        std::span<const float> gram) {
-  K3_CHECK(cols > 0 && weights.size() == stored.size());
-  const double energy = trace_between(weights, original, weights, cols);
-  const double lost = energy - 2 * trace_between(weights, cross_gram, stored, cols) +
-                      trace_between(stored, gram, stored, cols);
-  return energy > 0 ? std::sqrt(std::max(0.0, lost) / energy) : 0.0;
 }
 
 }  // namespace k3

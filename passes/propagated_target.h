@@ -15,10 +15,4 @@ namespace k3 {
 std::vector<float> propagated_map(std::span<const float> gram, std::span<const float> cross_gram,
                                   int64_t cols, double strength, double damping);
 
-// sqrt(sum |W x - W^ x_q|^2 / sum |W x|^2): how far an output is from the original model's,
-// inherited error included. `original` is sum x x^T; weights and stored are [n, cols].
-double propagated_error(std::span<const float> weights, std::span<const float> stored, int64_t cols,
-                        std::span<const float> original, std::span<const float> cross_gram,
-                        std::span<const float> gram);
-
 }  // namespace k3

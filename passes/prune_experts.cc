@@ -53,6 +53,15 @@ bool check_traces(const Model& model, const RoutingSums& sums, const PruneExpert
                  ", this checkpoint has router hash ", hex_digits(router_xxh3));
     return false;
   }
+  // The hash is of these numbers too, but nothing ties it to those that the header states.
+  const ModelConfig& config = model.config;
+  if (header.experts != config.experts || header.experts_per_token != config.experts_per_token ||
+      header.layers.size() > model.banks.size()) {
+    problems.add("the traces are of ", header.layers.size(), " layers in which a token chooses ",
+                 header.experts_per_token, " of ", header.experts, " experts, this checkpoint has ",
+                 model.banks.size(), " and ", config.experts_per_token, " of ", config.experts);
+    return false;
+  }
   if (header.masked) {
     problems.add(
         "the traces were recorded while some experts could not be chosen, expected a run with all");
@@ -165,7 +174,7 @@ std::optional<PrunePlan> replay_plan(const Model& model, const std::string& path
   PrunePlan plan = read_prune_plan(path);
   std::vector<int64_t> layers;
   for (const Bank& bank : model.banks) layers.push_back(bank.layer);
-  check_plan_fits(plan, path, model_router_hash(model), layers);
+  check_plan_fits(plan, path, model.config, model_router_hash(model), layers);
   return plan;
 }
 

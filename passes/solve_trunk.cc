@@ -111,7 +111,7 @@ class InputGrams {
 
 void add_bound(const TrunkTensor& tensor, InputGrams& grams, MatrixLoss& loss) {
   const std::vector<double>& spectrum = grams.spectrum();
-  const double error = std::isnan(loss.select) ? loss.fit : loss.select;
+  const double error = loss.held_out();
   loss.stored_bits = 8.0 * static_cast<double>(planned_bytes(tensor)) /
                      static_cast<double>(tensor.shape[0] * tensor.shape[1]);
   loss.bound = least_error(spectrum, loss.stored_bits);
@@ -212,9 +212,9 @@ MatrixLoss measure_int8(const Model& model, const TrunkTensor& tensor, InputGram
   MatrixLoss loss;
   loss.step_fit.fill(kNotMeasured);
   loss.step_select.fill(kNotMeasured);
-  loss.fit = total.fit_weights > 0 ? std::sqrt(total.fit / total.fit_weights) : 0.0;
+  loss.fit = relative_error(total.fit, total.fit_weights);
   loss.select =
-      total.select_weights > 0 ? std::sqrt(total.select / total.select_weights) : kNotMeasured;
+      total.select_weights > 0 ? relative_error(total.select, total.select_weights) : kNotMeasured;
   add_bound(tensor, grams, loss);
   return loss;
 }

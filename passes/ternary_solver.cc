@@ -14,6 +14,7 @@
 #include "passes/coordinate_descent.h"
 #include "passes/damped_factor.h"
 #include "passes/error_feedback.h"
+#include "passes/matrix_loss.h"
 #include "passes/output_error.h"
 #include "passes/propagated_target.h"
 #include "passes/row_block.h"
@@ -37,8 +38,7 @@ enum Step : size_t {
   kStored,
   kSteps
 };
-constexpr std::array<std::string_view, kSteps> kStepNames = {
-    "rounding", "exact scale", "feedback", "descent", "annealed", "trained", "stored"};
+static_assert(kSolverSteps.size() == kSteps);
 
 // What a row's output is and what each step loses of it; summed over rows in their order, so that
 // the sums do not depend on who solved them.
@@ -282,17 +282,15 @@ std::vector<StepError> RowSolver::step_errors() const {
       sum.select[step] += row.select[step];
     }
   }
-  const auto relative = [](double lost, double energy) {
-    return energy > 0 ? std::sqrt(std::max(0.0, lost) / energy) : 0.0;
-  };
   std::vector<StepError> errors;
   for (size_t i = 0; i < kSteps; ++i) {
     const auto step = static_cast<Step>(i);
     if (!measured(step)) continue;
     StepError error;
-    error.step = kStepNames[step];
-    error.fit = relative(sum.fit[step], sum.fit_energy);
-    if (!input_.select_gram.empty()) error.select = relative(sum.select[step], sum.select_energy);
+    error.step = kSolverSteps[step];
+    error.fit = relative_error(sum.fit[step], sum.fit_energy);
+    if (!input_.select_gram.empty())
+      error.select = relative_error(sum.select[step], sum.select_energy);
     error.seconds = spent_.seconds[step];
     errors.push_back(error);
   }
@@ -303,7 +301,7 @@ std::vector<StepError> RowSolver::step_errors() const {
 // would not be a small part of memory beside H.
 int64_t rows_at_once(int64_t rows, int64_t cols) {
   constexpr int64_t kMostWeights = int64_t{512} * 7168;
-  const int64_t fair = divide_up(rows, 4 * tbb::this_task_arena::max_concurrency());
+  const int64_t fair = divide_up(rows, int64_t{4} * tbb::this_task_arena::max_concurrency());
   return std::clamp(align_up(fair, 16), int64_t{16},
                     std::clamp(kMostWeights / cols / 16 * 16, int64_t{16}, int64_t{512}));
 }

@@ -33,12 +33,6 @@ namespace {
 
 constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
-// What loses nothing. Folded values are floats that bf16 would round.
-Format source_format(const TrunkTensor& tensor) {
-  const bool is_f32 = tensor.dtype == Dtype::kF32 || tensor.folding.changes_values();
-  return is_f32 ? Format::kF32 : Format::kBf16;
-}
-
 Format format_of(Precision precision, const TrunkTensor& tensor) {
   switch (precision) {
     case Precision::kSource:
@@ -132,7 +126,7 @@ void decide_format(const TrunkTensor& tensor, bool asked, const RoundingLoss& ro
                                         "output's relative error on the select documents"
                                       : "asked for; the number is the output's relative error on "
                                         "the calibration's select documents",
-                   std::isnan(solved->select) ? solved->fit : solved->select);
+                   solved->held_out());
   } else if (is_ternary(tensor) && !context.options.ternary_trunk.calibration.empty()) {
     context.decide(tensor.name, choice,
                    "asked for; to be solved for calibration; the number is stored bits per weight",
@@ -219,7 +213,7 @@ void note_solutions(PassContext& context) {
   int64_t matrices = 0;
   const NamedLoss* worst = nullptr;
   for (const NamedLoss& row : context.results.losses) {
-    const double error = std::isnan(row.loss.select) ? row.loss.fit : row.loss.select;
+    const double error = row.loss.held_out();
     if (error < row.loss.bound) {
       context.note("warning: " + row.name + ": error " + percent(error) +
                    " on select documents is below the bound of " + percent(row.loss.bound) +
@@ -228,14 +222,14 @@ void note_solutions(PassContext& context) {
     if (row.format == Format::kInt8) continue;
     ++matrices;
     squares += error * error;
-    if (worst == nullptr || error > worst->loss.select) worst = &row;
+    if (worst == nullptr || error > worst->loss.held_out()) worst = &row;
   }
   if (matrices == 0) return;
   const double typical = std::sqrt(squares / static_cast<double>(matrices));
   context.record("relative output error", typical);
   context.note(std::to_string(matrices) + " matrices are solved for calibration: their outputs " +
                "are off by " + percent(typical) + " on select documents, at worst " +
-               percent(worst->loss.select) + " (" + worst->name +
+               percent(worst->loss.held_out()) + " (" + worst->name +
                "). k3exec eval --against tells what that does to the whole");
 }
 

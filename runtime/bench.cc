@@ -12,7 +12,7 @@
 namespace k3 {
 namespace {
 
-constexpr int64_t kMostTokens = int64_t{1} << 24;  // and rounds
+constexpr int64_t kMostOfEach = int64_t{1} << 24;  // tokens of a prompt, new ones, and rounds
 
 // Of an operation, slowest first.
 struct Row {
@@ -91,9 +91,9 @@ void write_phase(JsonWriter& json, const char* phase, const Rate& rate,
 void bench(const BenchOptions& options, std::ostream& out) {
   const BenchmarkOptions& asked = options.benchmark;
   for (const int64_t count : {asked.prompt_tokens, asked.new_tokens, int64_t{asked.rounds}}) {
-    if (count >= 1 && count <= kMostTokens) continue;
+    if (count >= 1 && count <= kMostOfEach) continue;
     throw Error("--prompt-tokens, --new-tokens or --rounds is ", count, ", expected 1 to ",
-                kMostTokens);
+                kMostOfEach);
   }
   LoadedModel model(options.load);
   const BenchmarkResult result = run_benchmark(model.weights(), model.experts(), model.backend(),

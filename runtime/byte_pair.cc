@@ -20,13 +20,13 @@ namespace {
 
 constexpr int kNotBase64 = -1;
 
-constexpr std::array<int8_t, 256> kBase64Values = [] {
-  std::array<int8_t, 256> values = {};
+constexpr std::array<int, 256> kBase64Values = [] {
+  std::array<int, 256> values = {};
   values.fill(kNotBase64);
   constexpr std::string_view kAlphabet =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   for (size_t i = 0; i < kAlphabet.size(); ++i) {
-    values[static_cast<uint8_t>(kAlphabet[i])] = static_cast<int8_t>(i);
+    values[static_cast<uint8_t>(kAlphabet[i])] = static_cast<int>(i);
   }
   return values;
 }();

@@ -84,7 +84,7 @@ void write_cost(JsonWriter& json, const CaptureCost& cost) {
   json.end_object();
 }
 
-// A million times `amount` per second, in thousands of millions.
+// `amount` per second, in thousands of millions.
 double giga_rate(int64_t amount, double seconds) {
   return seconds > 0 ? static_cast<double>(amount) / seconds / 1e9 : 0;
 }
@@ -111,6 +111,13 @@ void merge(const CaptureOptions& options, std::ostream& out) {
       !options.pack_path.empty() || !options.text_paths.empty() || !options.teacher_path.empty() ||
       !options.trace_path.empty()) {
     throw Error("--merge takes two or more .k3cal files and --calibration, and nothing else");
+  }
+  for (const std::string& path : options.merge_paths) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(path, options.calibration_path, ignored)) {
+      throw Error(options.calibration_path,
+                  ": is one of the files to merge, expected another path");
+    }
   }
   std::string sum = options.merge_paths.front();
   for (size_t i = 1; i < options.merge_paths.size(); ++i) {

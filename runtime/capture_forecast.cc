@@ -18,7 +18,7 @@ bool is_matrix(const ExpectedTensor& tensor) {
   return tensor.shape.rank() == 2 && tensor.shape[0] > 1;
 }
 
-// `part` of `whole` in seconds, for `wanted` of them.
+// What `wanted` of something take when `measured` of it took `seconds`.
 double scaled(double seconds, int64_t measured, int64_t wanted) {
   return measured == 0 ? 0 : seconds * static_cast<double>(wanted) / static_cast<double>(measured);
 }

@@ -19,7 +19,6 @@
 #include "schema/calibration_sums.h"
 #include "schema/error.h"
 #include "schema/hash.h"
-#include "schema/little_endian.h"
 #include "schema/stopwatch.h"
 #include "schema/teacher.h"
 #include "schema/trace_reader.h"
@@ -49,33 +48,25 @@ int64_t memory_limit(const CaptureOptions& options) {
   return static_cast<int64_t>(*options.memory_gb * 1e9);
 }
 
-// The hash of the checkpoint's bytes of each trunk tensor, as the pack recorded it.
-std::vector<uint64_t> read_source_hashes(const PackReader& pack) {
-  const std::vector<std::byte> bytes = pack.report("source_hashes");
-  const size_t tensors = pack.index().content.tensors.size();
-  if (bytes.size() < 8 * tensors) {
-    throw Error(pack.path(), ": report source_hashes has ", bytes.size(),
-                " bytes, its trunk tensors alone need ", 8 * tensors);
-  }
-  std::vector<uint64_t> hashes(tensors);
-  for (size_t i = 0; i < tensors; ++i) hashes[i] = load_little_endian<uint64_t>(&bytes[8 * i]);
-  return hashes;
-}
-
 // Besides what any comparison needs, a propagated capture multiplies both models' inputs.
 void check_propagated(const PackReader& source, const PackReader& propagated) {
   check_comparable(source, propagated);
   check_same_basis(source, propagated);
   for (int64_t layer = 0; layer <= std::ssize(source.config().layers); ++layer) {
-    const std::vector<SharedInput> ours = matrix_inputs(source.config(), layer);
-    const std::vector<SharedInput> theirs = matrix_inputs(propagated.config(), layer);
-    const bool same = std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(),
-                                 [](const SharedInput& a, const SharedInput& b) {
-                                   return a.name == b.name && a.width == b.width;
-                                 });
-    if (!same) throw Error(propagated.path(), ": has other widths than ", source.path());
+    const std::vector<SharedInput> read = matrix_inputs(source.config(), layer);
+    const std::vector<SharedInput> other = matrix_inputs(propagated.config(), layer);
+    const bool same_inputs = std::equal(read.begin(), read.end(), other.begin(), other.end(),
+                                        [](const SharedInput& a, const SharedInput& b) {
+                                          return a.name == b.name && a.width == b.width;
+                                        });
+    if (!same_inputs) throw Error(propagated.path(), ": has other widths than ", source.path());
   }
-  if (read_source_hashes(source) != read_source_hashes(propagated)) {
+  const SourceHashes ours(source);
+  const SourceHashes theirs(propagated);
+  const size_t tensors = source.index().content.tensors.size();
+  bool same = tensors == propagated.index().content.tensors.size();
+  for (size_t i = 0; same && i < tensors; ++i) same = ours.of_tensor(i) == theirs.of_tensor(i);
+  if (!same) {
     throw Error(propagated.path(), ": was compiled from another checkpoint than ", source.path());
   }
 }
@@ -93,6 +84,7 @@ CaptureRun::CaptureRun(const CaptureOptions& options, std::ostream& progress)
     : options_(options),
       progress_(progress),
       source_(model_options(options, options.pack_path, "source")),
+      source_hashes_(source_.pack()),
       layers_(std::ssize(source_.config().layers)),
       end_layer_(std::min(options.last_layer.value_or(layers_ - 1), layers_) + 1),
       memory_bytes_(memory_limit(options)),
@@ -106,7 +98,6 @@ CaptureRun::CaptureRun(const CaptureOptions& options, std::ostream& progress)
       read_capture_text(options.text_paths, load_tokenizer(source_.pack()), options.window_tokens);
   check_options();
   check_memory();
-  source_hashes_ = read_source_hashes(source_.pack());
   index_.model_payload_xxh3 = source_.pack().payload_xxh3();
   if (propagated_) index_.propagated_payload_xxh3 = propagated_->pack().payload_xxh3();
   index_.window_tokens = options.window_tokens;
@@ -290,7 +281,7 @@ std::vector<CalibrationInput> CaptureRun::write_inputs(int64_t layer, const Inpu
       const PackTensor* tensor = source_.pack().find(name);
       K3_CHECK(tensor != nullptr);
       const auto position = tensor - source_.pack().index().content.tensors.data();
-      input.matrices.push_back({name, source_hashes_[static_cast<size_t>(position)]});
+      input.matrices.push_back({name, source_hashes_.of_tensor(static_cast<size_t>(position))});
     }
     const std::vector<int16_t> steps = read.exponents(i);
     const GramSide x{&read.rows(i), steps};
@@ -398,7 +389,7 @@ void CaptureRun::report_layer(int64_t layer, double seconds) const {
   char line[160];
   std::snprintf(line, sizeof line,
                 "layer %lld of %lld: %.1f s, %.0f tokens/s; about %.0f s to go\n",
-                static_cast<long long>(layer + 1), static_cast<long long>(end_layer_), seconds,
+                static_cast<long long>(layer) + 1, static_cast<long long>(end_layer_), seconds,
                 static_cast<double>(text_.tokens()) / seconds,
                 seconds * static_cast<double>(end_layer_ - layer - 1));
   progress_ << line << std::flush;

@@ -14,6 +14,7 @@
 #include "runtime/layer_major.h"
 #include "schema/calibration.h"
 #include "schema/calibration_writer.h"
+#include "schema/source_hashes.h"
 
 namespace k3 {
 
@@ -53,6 +54,7 @@ class CaptureRun {
   const CaptureOptions& options_;
   std::ostream& progress_;
   LayerMajorModel source_;
+  SourceHashes source_hashes_;  // of source_
   std::unique_ptr<LayerMajorModel> propagated_;
   CaptureText text_;
   int64_t layers_;     // of the model
@@ -62,7 +64,6 @@ class CaptureRun {
   std::unique_ptr<CaptureJournal> journal_;
   std::unique_ptr<CalibrationWriter> writer_;
   CalibrationIndex index_;
-  std::vector<uint64_t> source_hashes_;  // of the pack's tensors, in its order
   CaptureCost cost_;
   int64_t resumed_layers_ = 0;
 };

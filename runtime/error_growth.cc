@@ -182,7 +182,6 @@ class LayerWalk {
     leaving_ += sum_of(squared_distances(fq, f, tokens, hidden_));
 
     const Ratio ratio{s_norms, f_norms};
-    std::vector<double> sizes = entering;
     if (sum_of(entering) > 0) {
       for (size_t i = 0; i < kErrorScales.size(); ++i) {
         BranchRecorder recorder(original_.config());
@@ -224,7 +223,8 @@ class LayerWalk {
       g.real.emplace();
       for (size_t i = 0; i < real_.size(); ++i) (*g.real)[i] = spread_of(real_[i]);
       g.turned = turned_ / static_cast<double>(turns_);
-      g.late = median_of(last_quarter_) / median_of(first_quarter_);
+      const double early = median_of(first_quarter_);
+      if (early > 0) g.late = median_of(last_quarter_) / early;
     }
     g.random = spread_of(random_growths_);
     g.worst_is_exact = exact_worst_ > 0;

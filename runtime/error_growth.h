@@ -45,7 +45,8 @@ struct LayerGrowth {
   // compressed layer). Where the first two differ by more than a tenth, no linear picture holds.
   std::optional<std::array<Spread, 3>> real;
   double turned = 0;  // 1 - cos between the streams of the real error, the mean
-  double late = 0;    // the median in the last quarter of each document over that in the first
+  double late = 1;    // the median in the last quarter of each document over that in the first; 1
+                      // where documents have no quarters
   Spread random;      // of errors of the real one's size, or of 1 %, in random directions
   double worst = 0;   // in the worst direction found
   bool worst_is_exact = false;  // from a whole Jacobian; else the maximum of what was tried

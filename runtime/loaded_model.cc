@@ -64,7 +64,7 @@ std::optional<PrunePlan> load_plan(const PackReader& pack, const LoadOptions& op
                   bank.source_experts, " experts, --prune-plan needs a pack that has them all");
     }
   }
-  check_plan_fits(plan, options.prune_plan_path, router_hash(content), layers);
+  check_plan_fits(plan, options.prune_plan_path, content.config, router_hash(content), layers);
   return plan;
 }
 

@@ -4,6 +4,7 @@
 
 #include "runtime/comparable_packs.h"
 #include "runtime/growth_report.h"
+#include "runtime/loaded_model.h"
 #include "runtime/text_input.h"
 #include "schema/line_chart.h"
 
@@ -13,8 +14,7 @@ namespace {
 // The texts' documents in turn, cut to the asked length, until there are enough tokens.
 std::vector<std::vector<int32_t>> choose_documents(const PropagateOptions& options,
                                                    const PackReader& pack) {
-  const Tokenizer tokenizer(pack.path(), pack.side_file("tiktoken.model"),
-                            pack.side_file("tokenizer_config.json"), pack.config().vocab_size);
+  const Tokenizer tokenizer = load_tokenizer(pack);
   std::vector<std::vector<int32_t>> chosen;
   int64_t left = options.tokens;
   for (const std::string& path : options.text_paths) {

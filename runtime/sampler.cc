@@ -5,22 +5,12 @@
 
 #include "kernels/elementary.h"
 #include "schema/error.h"
+#include "schema/mix_bits.h"
 
 namespace k3 {
-namespace {
-
-// One round of the SplitMix64 output function (Steele, Lea, Flood 2014), a bijection of 64 bits.
-uint64_t mix_bits(uint64_t z) {
-  z += 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-}  // namespace
 
 double uniform_at(uint64_t seed, uint64_t counter) {
-  return static_cast<double>(mix_bits(mix_bits(seed) ^ counter) >> 11) * 0x1p-53;
+  return static_cast<double>(split_mix(split_mix(seed, 0) ^ counter, 0) >> 11) * 0x1p-53;
 }
 
 int32_t most_likely(std::span<const float> logits) {

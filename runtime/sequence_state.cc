@@ -8,6 +8,7 @@
 #include "runtime/resident_layer.h"
 #include "schema/error.h"
 #include "schema/hash.h"
+#include "schema/printable.h"
 #include "schema/safetensors.h"
 #include "schema/safetensors_writer.h"
 
@@ -72,7 +73,8 @@ class StateFile {
     const auto found = metadata_.find(key);
     if (found == metadata_.end() || found->second != expected) {
       throw Error(file_.path(), ": ", what, " is ",
-                  found == metadata_.end() ? "missing" : found->second, ", expected ", expected);
+                  found == metadata_.end() ? "missing" : printable(found->second), ", expected ",
+                  expected);
     }
   }
   const std::string& metadata(const std::string& key) const {

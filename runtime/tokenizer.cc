@@ -7,6 +7,7 @@
 
 #include "runtime/utf8_sequence.h"
 #include "schema/error.h"
+#include "schema/printable.h"
 
 namespace k3 {
 namespace {
@@ -39,7 +40,8 @@ T expect_member(const std::string& where, json::object object, std::string_view 
   if (!element) throw Error(where, ": \"", key, "\" is missing, expected ", type_name);
   T value;
   if (element->get(value) != simdjson::SUCCESS) {
-    throw Error(where, ": \"", key, "\" is ", simdjson::minify(*element), ", expected ", type_name);
+    throw Error(where, ": \"", key, "\" is ", printable(simdjson::minify(*element)), ", expected ",
+                type_name);
   }
   return value;
 }
@@ -47,7 +49,6 @@ T expect_member(const std::string& where, json::object object, std::string_view 
 struct AddedToken {
   int64_t id = 0;
   std::string name;
-  bool is_flagged = false;
 };
 
 // What of tokenizer_config.json concerns us.
@@ -63,7 +64,8 @@ int64_t parse_id(const std::string& where, std::string_view key, int64_t low, in
   const char* end = key.data() + key.size();
   const auto [stop, fault] = std::from_chars(key.data(), end, id);
   if (fault != std::errc() || stop != end || id < low || id >= high || std::to_string(id) != key) {
-    throw Error(where, ": added token has id \"", key, "\", expected ", low, " to ", high - 1);
+    throw Error(where, ": added token has id \"", printable(key), "\", expected ", low, " to ",
+                high - 1);
   }
   return id;
 }
@@ -88,10 +90,10 @@ Config parse_config(const std::string& where, std::span<const std::byte> text, i
     const std::string token_where = where + ": added token " + std::string(member.key);
     json::object fields;
     if (member.value.get(fields) != simdjson::SUCCESS) {
-      throw Error(token_where, " is ", simdjson::minify(member.value), ", expected an object");
+      throw Error(token_where, " is ", printable(simdjson::minify(member.value)),
+                  ", expected an object");
     }
     token.name = expect_member<std::string_view>(token_where, fields, "content", "a string");
-    token.is_flagged = expect_member<bool>(token_where, fields, "special", "true or false");
   }
   config.bos_token = expect_member<std::string_view>(where, root, "bos_token", "a string");
   if (find_member(where, root, "add_bos_token")) {
@@ -115,26 +117,26 @@ Tokenizer::Tokenizer(const std::string& name, std::span<const std::byte> tiktoke
 
   specials_.resize(static_cast<size_t>(vocab_size - ranks_.size()));
   for (const AddedToken& token : config.added) {
-    SpecialToken& special = specials_[static_cast<size_t>(token.id - ranks_.size())];
-    if (!special.name.empty()) {
+    std::string& special = specials_[static_cast<size_t>(token.id - ranks_.size())];
+    if (!special.empty()) {
       throw Error(where, ": added token ", token.id, " appears twice, expected once");
     }
     if (token.name.empty()) throw Error(where, ": added token ", token.id, " has an empty name");
-    special = {token.name, token.is_flagged};
+    special = token.name;
   }
   for (int64_t id = ranks_.size(); id < vocab_size; ++id) {
-    SpecialToken& special = specials_[static_cast<size_t>(id - ranks_.size())];
-    if (special.name.empty()) special.name = reserved_name(id);
-    const auto [entry, is_new] = special_ids_.emplace(special.name, static_cast<int32_t>(id));
+    std::string& special = specials_[static_cast<size_t>(id - ranks_.size())];
+    if (special.empty()) special = reserved_name(id);
+    const auto [entry, is_new] = special_ids_.emplace(special, static_cast<int32_t>(id));
     if (!is_new) {
       throw Error(where, ": added tokens ", entry->second, " and ", id, " are both named \"",
-                  special.name, "\"");
+                  printable(special), "\"");
     }
   }
 
   const std::optional<int32_t> bos = special_id(config.bos_token);
   if (!bos) {
-    throw Error(where, ": \"bos_token\" is \"", config.bos_token,
+    throw Error(where, ": \"bos_token\" is \"", printable(config.bos_token),
                 "\", expected the name of an added token");
   }
   bos_id_ = *bos;
@@ -150,25 +152,12 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   return ids;
 }
 
-std::string Tokenizer::decode_bytes(std::span<const int32_t> ids, ShownSpecials shown) const {
-  std::string bytes;
-  for (const int32_t id : ids) {
-    if (shown == ShownSpecials::kUnflagged && is_flagged_special(id)) continue;
-    bytes += token_bytes(id);
-  }
-  return bytes;
-}
-
 std::string_view Tokenizer::token_bytes(int32_t id) const {
   if (id < 0 || id >= vocab_size()) {
     throw Error("token id ", id, ": not in the vocabulary, expected 0 to ", vocab_size() - 1);
   }
   if (id < ranks_.size()) return ranks_.bytes(id);
-  return specials_[static_cast<size_t>(id - ranks_.size())].name;
-}
-
-bool Tokenizer::is_flagged_special(int32_t id) const {
-  return is_special(id) && specials_[static_cast<size_t>(id - ranks_.size())].is_flagged;
+  return specials_[static_cast<size_t>(id - ranks_.size())];
 }
 
 std::optional<int32_t> Tokenizer::special_id(std::string_view name) const {

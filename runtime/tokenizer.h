@@ -15,13 +15,6 @@
 
 namespace k3 {
 
-// Which special tokens a decoded text shows by their names.
-enum class ShownSpecials {
-  kAll,
-  kUnflagged,  // those that tokenizer_config.json does not flag special: the chat markup, not the
-               // end of the message
-};
-
 // Immutable, and safe to use from several threads.
 class Tokenizer {
  public:
@@ -39,31 +32,20 @@ class Tokenizer {
   // name, and no BOS is added. Throws Error with the offset in bytes when the text is not UTF-8.
   std::vector<int32_t> encode(std::string_view text) const;
 
-  // The bytes of the tokens, one after the other; those of a special token are its name. They need
-  // not be UTF-8 (see utf8_stream.h). Throws Error for an id outside the vocabulary.
-  std::string decode_bytes(std::span<const int32_t> ids,
-                           ShownSpecials shown = ShownSpecials::kAll) const;
-
-  // The bytes of one token, for a special one its name. Lives as long as the Tokenizer. Throws
-  // Error for an id outside the vocabulary.
+  // The bytes of one token, for a special one its name. They need not be UTF-8 (see utf8_stream.h)
+  // and live as long as the Tokenizer. Throws Error for an id outside the vocabulary.
   std::string_view token_bytes(int32_t id) const;
 
   bool is_special(int32_t id) const { return id >= ranks_.size() && id < vocab_size(); }
-  bool is_flagged_special(int32_t id) const;  // "special": true in tokenizer_config.json
   std::optional<int32_t> special_id(std::string_view name) const;  // empty when no token has it
 
   int32_t bos_id() const { return bos_id_; }
   bool adds_bos() const { return adds_bos_; }  // whether a document of raw text starts with BOS
 
  private:
-  struct SpecialToken {
-    std::string name;
-    bool is_flagged = false;
-  };
-
   TokenRanks ranks_;
   PreTokenizer pre_tokenizer_;
-  std::vector<SpecialToken> specials_;  // of id ranks_.size() + index
+  std::vector<std::string> specials_;  // their names, of id ranks_.size() + index
   std::unordered_map<std::string, int32_t> special_ids_;
   int32_t bos_id_ = 0;
   bool adds_bos_ = false;

@@ -86,10 +86,6 @@ std::vector<std::byte> PackReader::side_file(std::string_view name) const {
   return read_compressed(file->extent, "side file " + file->name, file->raw_bytes);
 }
 
-bool PackReader::has_side_file(std::string_view name) const {
-  return find_named(index_.content.side_files, name) != nullptr;
-}
-
 std::vector<std::byte> PackReader::report(std::string_view name) const {
   const PackReport* report = find_named(index_.provenance.reports, name);
   if (report == nullptr) throw Error(path(), ": report ", name, ": is not in this pack");

@@ -55,7 +55,6 @@ class PackReader {
 
   // The decompressed bytes of a side file or report. Throws Error when absent or damaged.
   std::vector<std::byte> side_file(std::string_view name) const;
-  bool has_side_file(std::string_view name) const;
   std::vector<std::byte> report(std::string_view name) const;
 
   // Reads the whole file: every extent's hash (retired indexes too), every gap's zeros, the least

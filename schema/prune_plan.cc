@@ -210,11 +210,16 @@ PrunePlan read_prune_plan(const std::string& path) {
   return parse_prune_plan({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
 }
 
-void check_plan_fits(const PrunePlan& plan, const std::string& path, uint64_t router_xxh3,
-                     std::span<const int64_t> layers) {
+void check_plan_fits(const PrunePlan& plan, const std::string& path, const ModelConfig& config,
+                     uint64_t router_xxh3, std::span<const int64_t> layers) {
   if (plan.router_xxh3 != router_xxh3) {
     throw Error(path, ": was made for the model with router hash ", hex_digits(plan.router_xxh3),
                 ", this one has ", hex_digits(router_xxh3));
+  }
+  // The hash is of these numbers too, but nothing ties it to those that the plan states.
+  if (plan.experts != config.experts || plan.experts_per_token != config.experts_per_token) {
+    throw Error(path, ": a token chooses ", plan.experts_per_token, " of ", plan.experts,
+                " experts, the model's ", config.experts_per_token, " of ", config.experts);
   }
   for (const int64_t layer : layers) {
     if (plan.find(layer) == nullptr) throw Error(path, ": says nothing of layer ", layer);

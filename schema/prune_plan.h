@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "schema/model_config.h"
+
 namespace k3 {
 
 struct PlanTrace {
@@ -51,8 +53,9 @@ std::string format_prune_plan(const PrunePlan& plan);
 PrunePlan parse_prune_plan(std::string_view text, const std::string& path);
 PrunePlan read_prune_plan(const std::string& path);
 
-// Throws Error unless the plan is for the model of that router_xxh3 and names exactly `layers`.
-void check_plan_fits(const PrunePlan& plan, const std::string& path, uint64_t router_xxh3,
-                     std::span<const int64_t> layers);
+// Throws Error unless the plan is for the model of that config and router_xxh3 and names exactly
+// `layers`.
+void check_plan_fits(const PrunePlan& plan, const std::string& path, const ModelConfig& config,
+                     uint64_t router_xxh3, std::span<const int64_t> layers);
 
 }  // namespace k3

@@ -12,6 +12,7 @@
 #include "schema/file.h"
 #include "schema/hash.h"
 #include "schema/json_writer.h"
+#include "schema/printable.h"
 
 namespace k3 {
 namespace {
@@ -125,8 +126,9 @@ MatrixSensitivity read_matrix(const Fields& fields, int64_t candidates) {
     matrix.swaps.push_back({swap.natural("candidate", candidates), swap.format("format"),
                             swap.hash("extent_xxh3"), swap.kl("kl")});
     if (!formats.insert(matrix.swaps.back().format).second) {
-      fields.fail(matrix.name, "has the format " +
-                                   std::string(format_name(matrix.swaps.back().format)) + " twice");
+      fields.fail(
+          printable(matrix.name),
+          "has the format " + std::string(format_name(matrix.swaps.back().format)) + " twice");
     }
   });
   return matrix;
@@ -183,6 +185,7 @@ std::string sensitivity_text(const Sensitivity& sensitivity) {
 
 Sensitivity read_sensitivity(const std::string& path) {
   const std::vector<std::byte> bytes = read_whole_file(path, kLargestFile);
+  if (bytes.empty()) throw Error(path, ": is empty, expected a .k3sens file");
   simdjson::dom::parser parser;
   simdjson::dom::element root;
   const auto error =
@@ -192,7 +195,7 @@ Sensitivity read_sensitivity(const std::string& path) {
   }
   const Fields fields(path, root);
   if (const std::string kind = fields.text("kind"); kind != kKind) {
-    throw Error(path, ": kind is ", kind, ", expected ", kKind);
+    throw Error(path, ": kind is ", printable(kind), ", expected ", kKind);
   }
   if (const int64_t version = fields.natural("version", int64_t{1} << 31); version != kVersion) {
     throw Error(path, ": version is ", version, ", this program reads ", kVersion);
@@ -219,7 +222,8 @@ Sensitivity read_sensitivity(const std::string& path) {
   fields.each("matrices", [&](const Fields& one) {
     sensitivity.matrices.push_back(read_matrix(one, candidates));
     const std::string& name = sensitivity.matrices.back().name;
-    if (!names.insert(name).second) throw Error(path, ": matrix ", name, " is there twice");
+    if (!names.insert(name).second)
+      throw Error(path, ": matrix ", printable(name), " is there twice");
   });
   if (sensitivity.whole.size() != sensitivity.candidates.size()) {
     throw Error(path, ": whole has ", sensitivity.whole.size(), " swaps, expected one for each of ",

@@ -7,11 +7,6 @@
 #include "schema/zstd.h"
 
 namespace k3 {
-namespace {
-
-constexpr int64_t kMostTokens = int64_t{1} << 40;
-
-}  // namespace
 
 TraceReader::TraceReader(const std::string& path) : file_(path) {
   std::array<std::byte, kTraceHeaderBytes> fixed{};
@@ -41,9 +36,10 @@ bool TraceReader::next_stored(TraceBlockHeader& place, std::vector<std::byte>& s
     ended_ = true;
     return false;
   }
-  if (place.first_token < 0 || place.first_token > kMostTokens - place.tokens) {
-    throw Error(path(), ": block ", blocks_, ": covers tokens ", place.first_token, " + ",
-                place.tokens);
+  // So that nobody makes room for tokens that are nowhere.
+  if (place.first_token < 0 || place.first_token > tokens_) {
+    throw Error(path(), ": block ", blocks_, ": begins with token ", place.first_token,
+                ", the blocks before it reach ", tokens_);
   }
   if (place.raw_bytes > kLargestTraceBlockBytes) {
     throw Error(path(), ": block ", blocks_, ": has ", place.raw_bytes, " bytes, at most ",

@@ -6,6 +6,7 @@
 
 #include "schema/error.h"
 #include "schema/hash.h"
+#include "schema/printable.h"
 #include "schema/safetensors_writer.h"
 
 namespace k3 {
@@ -45,14 +46,15 @@ TuningReader::TuningReader(const std::string& path)
     : file_(path), header_(read_safetensors_header(file_)) {
   for (const auto& [key, expected] : {std::pair{"kind", kKind}, std::pair{"version", kVersion}}) {
     if (const std::string_view found = metadata(file_, header_, key); found != expected) {
-      throw Error(path, ": ", key, " is ", found, ", expected ", expected);
+      throw Error(path, ": ", key, " is ", printable(found), ", expected ", expected);
     }
   }
   const std::string_view digits = metadata(file_, header_, kPayloadKey);
   const auto [end, error] =
       std::from_chars(digits.data(), digits.data() + digits.size(), pack_payload_xxh3_, 16);
   if (error != std::errc() || end != digits.data() + digits.size() || digits.size() != 16) {
-    throw Error(path, ": ", kPayloadKey, " is ", digits, ", expected 16 hexadecimal digits");
+    throw Error(path, ": ", kPayloadKey, " is ", printable(digits),
+                ", expected 16 hexadecimal digits");
   }
   for (int64_t i = 0; i < tensors(); ++i) {
     const bool is_named_codes = name(i).ends_with(kTunedCodesEnding);
@@ -60,8 +62,8 @@ TuningReader::TuningReader(const std::string& path)
     const bool is_codes = has_codes(i) && rank == 2;
     const bool is_floats = header_.dtype(i) == Dtype::kF32 && (rank == 1 || rank == 2);
     if (is_named_codes ? !is_codes : !is_floats) {
-      throw Error(path, ": tensor ", name(i), ": is ", dtype_name(header_.dtype(i)), " ", shape(i),
-                  ", expected ",
+      throw Error(path, ": tensor ", printable(name(i)), ": is ", dtype_name(header_.dtype(i)), " ",
+                  shape(i), ", expected ",
                   is_named_codes ? "I8 [rows, cols]" : "F32 [rows, blocks] or [width]");
     }
   }
@@ -77,8 +79,8 @@ void TuningReader::read(int64_t i, std::span<float> values) const {
   const bool is_scale = shape(i).rank() == 2;
   for (size_t at = 0; at < values.size(); ++at) {
     if (std::isfinite(values[at]) && !(is_scale && values[at] < 0)) continue;
-    throw Error(path(), ": tensor ", name(i), ": value ", at, " is ", values[at], ", expected a ",
-                is_scale ? "finite number of at least 0" : "finite number");
+    throw Error(path(), ": tensor ", printable(name(i)), ": value ", at, " is ", values[at],
+                ", expected a ", is_scale ? "finite number of at least 0" : "finite number");
   }
 }
 
@@ -88,8 +90,8 @@ void TuningReader::read_codes(int64_t i, int largest, std::span<int8_t> codes) c
   for (size_t at = 0; at < codes.size(); ++at) {
     const int code = codes[at];
     if (code >= -largest && code <= largest) continue;
-    throw Error(path(), ": tensor ", name(i), ": value ", at, " is ", code, ", expected ", -largest,
-                " to ", largest);
+    throw Error(path(), ": tensor ", printable(name(i)), ": value ", at, " is ", code,
+                ", expected ", -largest, " to ", largest);
   }
 }
 

@@ -30,6 +30,8 @@ expect_one_line err '^k3c: broken\.k3eval: is not JSON'
 head -c 20000 /dev/zero >>n.k3pack
 expect_status 1 "$K3C" verify n.k3pack --quiet
 expect_one_line err 'run `k3c attach` again'
-expect_status 0 "$K3C" attach n.k3pack second.k3eval
+expect_status 0 "$K3C" attach n.k3pack second.k3eval --json
+expect_line out '"attached": false,'
+expect_line out '"receipts": 2,'
 expect_line err 'dropped 20000 bytes'
 [[ $(sha256sum n.k3pack) == "$before" ]] || fail "the tail was not dropped"

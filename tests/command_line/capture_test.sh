@@ -46,6 +46,10 @@ rm -r out.k3cal.work
 expect_status 0 "$K3EXEC" capture nano.k3pack --text calibration-words.jsonl --calibration words.k3cal -q
 expect_status 0 "$K3EXEC" capture --merge want.k3cal words.k3cal --calibration both.k3cal
 expect_line out "^both.k3cal: 50 inputs of 106 matrices"
+cp words.k3cal third.k3cal
+expect_status 1 "$K3EXEC" capture --merge want.k3cal words.k3cal third.k3cal --calibration third.k3cal
+expect_one_line err "third.k3cal: is one of the files to merge, expected another path"
+cmp words.k3cal third.k3cal || fail "a refused merge wrote over one of its files"
 expect_status 1 "$K3EXEC" capture --merge both.k3cal words.k3cal --calibration x.k3cal
 expect_one_line err "is in both and would count twice"
 expect_status 1 "$K3EXEC" capture --merge want.k3cal nano.k3pack --calibration x.k3cal

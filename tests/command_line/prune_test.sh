@@ -13,6 +13,7 @@ expect_line out '^ *[0-9,]+ tokens \(0 decoded\) of 2 documents; 4 of 64 experts
 expect_line out 'LRU +per-layer LRU +decayed LFU +Belady'
 [[ -s charts/cache.svg && -s charts/load.svg && -s charts/coverage.svg ]] || fail "a chart is missing"
 expect_status 0 "$K3C" trace merge eval.k3trace run.k3trace -o both.k3trace
+expect_line out '^both\.k3trace: [0-9,]+ tokens$'
 expect_status 0 "$K3C" trace stats both.k3trace --json --cache-gb 0.001,0.002
 expect_line out '"documents": 3,'
 expect_line out '"gb": 0\.000'
@@ -62,7 +63,8 @@ expect_one_line err 'receipt would bind the result to a pack'
 expect_status 1 "$K3EXEC" eval pruned.k3pack --against full.k3pack --text tested.jsonl --beside wide.json -q
 expect_one_line err 'wide\.json: cannot open'
 echo '{"tok":0,"layers":[[1,2],[3,4]]}' >ids.jsonl
-expect_status 0 "$K3C" trace import ids.jsonl -o ids.k3trace
+expect_status 0 "$K3C" trace import ids.jsonl -o ids.k3trace --json
+expect_line out '"tokens": 1'
 expect_status 1 "$K3C" compile "$nano" -o x.k3pack --trace ids.k3trace --prune-topk 8 --score frequency --quiet
 expect_one_line err 'the traces are of no known model'
 expect_status 1 "$K3C" trace import ids.jsonl -o ids.k3trace --pack full.k3pack

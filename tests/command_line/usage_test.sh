@@ -25,6 +25,8 @@ for flag in --cache-gb=nan --cache-gb=1,1e30 --expert-bytes=1e30 --expert-bytes=
   expect_status 2 "$K3C" trace stats none.k3trace "$flag"
   expect_one_line err "^k3c: ${flag%=*}: "
 done
+expect_status 2 "$K3C" trace import ids.jsonl -o ids.k3trace --pack p.k3pack --experts 64
+expect_one_line err '^k3c: --pack excludes --experts'
 [[ ! -e out.k3pack ]] || fail "bad usage wrote a pack"
 
 expect_status 1 "$K3C" compile no/such/folder -o out.k3pack --quiet
@@ -45,6 +47,20 @@ for command in census compile inspect verify explain diff synth attach; do
   expect_status 0 "$K3C" "$command" --help
   [[ $(wc -l <out) -ge 6 ]] || fail "$command --help explains nothing"
   expect_status 0 "$K3C" --help
+done
+for command in census compile inspect verify explain diff synth attach "trace stats" "trace merge" "trace import"; do
+  expect_status 0 "$K3C" $command --help
+  expect_line out '^ *--json '
+done
+for command in run eval propagate capture sensitivity fit tune bench; do
+  expect_status 0 "$K3EXEC" "$command" --help
+  expect_line out '^ *--json '
+done
+for program in "$K3C" "$K3EXEC"; do
+  status=0
+  "$program" --help >/dev/full 2>err || status=$?
+  [[ $status == 1 ]] || fail "$program ended with status $status though nobody got its output"
+  expect_one_line err ': stdout: cannot write'
 done
 expect_status 0 "$K3C" compile --help
 for pass in census rotate_stream ternary_trunk tuning prune_experts reorder_layout assign_offsets; do expect_line out "$pass: "; done

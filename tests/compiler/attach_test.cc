@@ -88,9 +88,12 @@ TEST_F(Attach, RefusesWhatIsNoReceipt) {
   EXPECT_EQ(refusal("[]"), "is not a JSON object");
   EXPECT_EQ(refusal("{}"), "kind is missing, expected k3eval");
   EXPECT_EQ(refusal(R"({"kind": "other"})"), "kind is other, expected k3eval");
+  EXPECT_EQ(refusal(R"({"kind": "k3eval"})"), "version is missing, expected 1");
   EXPECT_EQ(refusal(R"({"kind": "k3eval", "version": 2})"), "version is 2, this program reads 1");
   EXPECT_NE(refusal(R"({"kind": "k3eval", "version": 1})").find("pack_payload_xxh3 is missing"),
             std::string::npos);
+  EXPECT_EQ(refusal(R"({"kind": "a\nb"})"), "kind is a\\x0ab, expected k3eval");
+  EXPECT_EQ(refusal(R"({"a\nb": 1, "a\nb": 1})"), "has the key a\\x0ab twice");
   EXPECT_EQ(refusal(R"({"kind": "k3eval", "kind": "k3eval"})"), "has the key kind twice");
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/compile_tiny.h"
 #include "tests/thrown_message.h"
 
@@ -54,6 +56,9 @@ TEST(Explain, TheVisionPartIsLeftOutWhereTheCheckpointHadOne) {
   expect_part(thrown_message([&] { explain(source, name); }), "is no tensor or expert");
   source.model.dropped.push_back({Family::kVision, 7, 1000, 2000});
   expect_part(explain(source, name), "left out 7 tensors with 2,000 bytes\n");
+  source.model.dropped.back().tensors = std::numeric_limits<int64_t>::max();
+  expect_part(thrown_message([&] { explain(source, name); }),
+              "pass census: its dropped tensors are 9.22337e+18, expected a count");
 }
 
 TEST(Explain, ALayerWithoutExpertsIsNamed) {

@@ -22,13 +22,14 @@ class TunedPack : public testing::Test {
  protected:
   TunedPack() { compile("plain", ""); }
 
-  void compile(const std::string& name, const std::string& tuning) {
+  void compile(const std::string& name, const std::string& tuning, bool rotate = false) {
     CompileRequest request;
     request.checkpoint = K3_SOURCE_DIR "/examples/nano/checkpoint";
     request.output = folder_.path(name);
     request.quiet = true;
     request.options.ternary_trunk.trunk = Precision::kTernary;
     request.options.tuning.path = tuning;
+    request.options.rotate_stream.rotate = rotate;
     testing::internal::CaptureStdout();
     const std::string message = thrown_message([&] { run_compile(request); });
     testing::internal::GetCapturedStdout();
@@ -71,6 +72,18 @@ class TunedPack : public testing::Test {
     return bytes;
   }
 
+  void expect_tuned_gain(const std::string& name) const {
+    const PackReader tuned = pack(name);
+    const PackTensor& norm = *tuned.find(kNorm);
+    EXPECT_EQ(norm.format, Format::kF32);
+    const std::vector<std::byte> bytes = extent_of(tuned, norm);
+    const std::vector<float> gain = tensors()[1].values;
+    ASSERT_EQ(bytes.size(), gain.size() * sizeof(float));
+    for (size_t i = 0; i < gain.size(); ++i) {
+      EXPECT_EQ(std::bit_cast<float>(load_little_endian<uint32_t>(&bytes[4 * i])), gain[i]);
+    }
+  }
+
   TempFolder folder_;
 };
 
@@ -105,15 +118,14 @@ TEST_F(TunedPack, HasTheTunedScalesBehindTheSameCodes) {
 
 TEST_F(TunedPack, HasTheTunedGainAsFloats) {
   compile("tuned", write(pack("plain").payload_xxh3()));
-  const PackReader tuned = pack("tuned");
-  const PackTensor& norm = *tuned.find(kNorm);
-  EXPECT_EQ(norm.format, Format::kF32);
-  const std::vector<std::byte> bytes = extent_of(tuned, norm);
-  const std::vector<float> gain = tensors()[1].values;
-  ASSERT_EQ(bytes.size(), gain.size() * sizeof(float));
-  for (size_t i = 0; i < gain.size(); ++i) {
-    EXPECT_EQ(std::bit_cast<float>(load_little_endian<uint32_t>(&bytes[4 * i])), gain[i]);
-  }
+  expect_tuned_gain("tuned");
+}
+
+// Without tuning the norm would be ones, which are floats already.
+TEST_F(TunedPack, HasTheTunedGainWhereRotationFoldedTheNormAway) {
+  compile("rotated", "", true);
+  compile("tuned", write(pack("rotated").payload_xxh3()), true);
+  expect_tuned_gain("tuned");
 }
 
 TEST_F(TunedPack, HasTrainedCodesWithTheirScales) {

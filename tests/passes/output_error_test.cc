@@ -18,6 +18,11 @@ TEST(OutputError, IsTheHandWorkedOne) {
   EXPECT_NEAR(output_error(errors, rows, 2, gram), std::sqrt(0.05 / 5), 1e-7);
 }
 
+TEST(OutputError, IsZeroWhereRoundingLeavesLessThanNothing) {
+  EXPECT_EQ(relative_error(-1e-9, 4), 0);
+  EXPECT_EQ(relative_error(1, 4), 0.5);
+}
+
 TEST(OutputError, IsZeroWhereThereIsNoOutput) {
   EXPECT_EQ(output_error(std::vector<float>{1}, std::vector<float>{0}, 1, std::vector<float>{1}),
             0);

@@ -121,6 +121,19 @@ TEST_F(PruneExperts, ATraceOfAnotherModelIsRefused) {
   EXPECT_NE(refusal(traced(other)).find("no known model"), std::string::npos);
 }
 
+TEST_F(PruneExperts, ATraceWhoseNumbersAreNotTheModelsIsRefused) {
+  TraceHeader other = header();
+  other.experts = 5;
+  EXPECT_EQ(refusal(traced(other)),
+            "prune_experts: the traces are of 1 layers in which a token chooses 2 of 5 experts, "
+            "this checkpoint has 1 and 2 of 4");
+  other = header();
+  other.layers = {0, 1};  // bank 0 would get the numbers of layer 0
+  EXPECT_EQ(refusal(traced(other)),
+            "prune_experts: the traces are of 2 layers in which a token chooses 2 of 4 experts, "
+            "this checkpoint has 1 and 2 of 4");
+}
+
 TEST_F(PruneExperts, ALayerTheTraceNeverSawIsRefused) {
   TraceHeader other = header();
   other.layers = {0};

@@ -44,7 +44,7 @@ Ids encode(const std::vector<ChatMessage>& messages, ChatMode mode = ChatMode::k
 }
 
 std::string show(const Ids& ids) {
-  return nano_tokenizer().decode_bytes(ids);
+  return text_of(nano_tokenizer(), ids);
 }
 
 TEST(Chat, EverySegmentIsEncodedOnItsOwn) {

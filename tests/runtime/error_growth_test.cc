@@ -29,10 +29,11 @@ ErrorGrowthOptions quick() {
   return options;
 }
 
-ErrorGrowth measure(const std::string& compressed, const std::string& original) {
+ErrorGrowth measure(const std::string& compressed, const std::string& original,
+                    const std::vector<std::vector<int32_t>>& texts = documents()) {
   LayerwiseModel a(test::pack_path(original), "reference", kTokens, true);
   LayerwiseModel b(test::pack_path(compressed), "reference", kTokens, true);
-  return measure_error_growth(a, b, documents(), quick(), [](int64_t) {});
+  return measure_error_growth(a, b, texts, quick(), [](int64_t) {});
 }
 
 TEST(ErrorGrowth, ASpreadIsTheMiddleTheTailAndTheEnd) {
@@ -54,6 +55,12 @@ TEST(ErrorGrowth, APackAgainstItselfHasNoError) {
     EXPECT_GT(layer.random.median, 0);  // of made errors
   }
   EXPECT_EQ(growth.injections.front().measured, 0);
+}
+
+TEST(ErrorGrowth, DocumentsTooShortForQuartersSayNothingOfLateTokens) {
+  const ErrorGrowth growth = measure("odd_int8", "odd", {{132, 84, 263}});
+  EXPECT_TRUE(growth.layers.back().real.has_value());
+  for (const LayerGrowth& layer : growth.layers) EXPECT_EQ(layer.late, 1);
 }
 
 TEST(ErrorGrowth, WhatLeavesALayerEntersTheNext) {

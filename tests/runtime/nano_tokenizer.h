@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/tokenizer.h"
@@ -18,6 +21,13 @@ inline std::vector<std::byte> nano_file(const std::string& name) {
 
 inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+// The bytes of the tokens, one after the other.
+inline std::string text_of(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
+  std::string bytes;
+  for (const int32_t id : ids) bytes += tokenizer.token_bytes(id);
+  return bytes;
 }
 
 inline Tokenizer nano_tokenizer() {

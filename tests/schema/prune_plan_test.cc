@@ -60,17 +60,28 @@ TEST(PrunePlan, ALayerThatDoesNotHaveEachExpertOnceIsRefused) {
 }
 
 TEST(PrunePlan, FitsItsOwnModelOnly) {
+  constexpr uint64_t kHash = 0xfedcba9876543210;
+  ModelConfig config;
+  config.experts = 4;
+  config.experts_per_token = 2;
   const std::vector<int64_t> layers = {1, 3};
-  EXPECT_NO_THROW(check_plan_fits(plan(), "p", 0xfedcba9876543210, layers));
-  EXPECT_EQ(thrown_message([&] { check_plan_fits(plan(), "p", 5, layers); }),
+  EXPECT_NO_THROW(check_plan_fits(plan(), "p", config, kHash, layers));
+  EXPECT_EQ(thrown_message([&] { check_plan_fits(plan(), "p", config, 5, layers); }),
             "p: was made for the model with router hash fedcba9876543210, this one has "
             "0000000000000005");
   const std::vector<int64_t> more = {1, 2, 3};
-  EXPECT_EQ(thrown_message([&] { check_plan_fits(plan(), "p", 0xfedcba9876543210, more); }),
+  EXPECT_EQ(thrown_message([&] { check_plan_fits(plan(), "p", config, kHash, more); }),
             "p: says nothing of layer 2");
   const std::vector<int64_t> fewer = {1};
-  EXPECT_EQ(thrown_message([&] { check_plan_fits(plan(), "p", 0xfedcba9876543210, fewer); }),
+  EXPECT_EQ(thrown_message([&] { check_plan_fits(plan(), "p", config, kHash, fewer); }),
             "p: has 2 layers, the model has 1 with experts");
+  config.experts = 3;
+  EXPECT_EQ(thrown_message([&] { check_plan_fits(plan(), "p", config, kHash, layers); }),
+            "p: a token chooses 2 of 4 experts, the model's 2 of 3");
+  config.experts = 4;
+  config.experts_per_token = 3;
+  EXPECT_EQ(thrown_message([&] { check_plan_fits(plan(), "p", config, kHash, layers); }),
+            "p: a token chooses 2 of 4 experts, the model's 3 of 4");
 }
 
 }  // namespace

@@ -91,6 +91,14 @@ TEST(RoutingTrace, ADamagedByteIsFound) {
   }
 }
 
+TEST(RoutingTrace, ABlockThatLeavesTokensOutIsRefused) {
+  const TempFolder folder;
+  TraceReader reader(write_trace(folder, {block(0), block(0), block(3)}));
+  EXPECT_EQ(
+      thrown_message([&] { read_all(reader); }),
+      folder.path("t.k3trace") + ": block 2: begins with token 3, the blocks before it reach 2");
+}
+
 TEST(RoutingTrace, DamageInsideNamesTheBlock) {
   const TempFolder folder;
   const std::string path = write_trace(folder, {block(0), block(2)});

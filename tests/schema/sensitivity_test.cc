@@ -53,6 +53,8 @@ TEST(Sensitivity, RefusesWhatNoMeasurementGives) {
     return thrown_message([&] { read_sensitivity(path); });
   };
   EXPECT_NE(fault("k3sens", "k3eval").find("kind is k3eval, expected k3sens"), std::string::npos);
+  EXPECT_NE(fault("\"k3sens\"", "\"a\\nb\"").find("kind is a\\x0ab, expected"), std::string::npos);
+  EXPECT_NE(fault(good, "").find("is empty, expected a .k3sens file"), std::string::npos);
   EXPECT_NE(fault("\"version\": 1", "\"version\": 2").find("version is 2"), std::string::npos);
   EXPECT_NE(fault("\"kl\": 0.25", "\"kl\": -0.25").find("kl is not a KL"), std::string::npos);
   EXPECT_NE(fault("\"candidate\": 1", "\"candidate\": 2").find("candidate is not a whole number"),

@@ -76,6 +76,10 @@ TEST(Tuning, RefusesOtherSafetensorsFiles) {
   EXPECT_NE(fault("k3state", "0123456789abcdef", {8}).find("kind is k3state, expected k3tune"),
             std::string::npos);
   EXPECT_NE(fault("k3tune", "0123", {8}).find("16 hexadecimal digits"), std::string::npos);
+  EXPECT_NE(fault("a\nb", "", {8}).find("kind is a\\x0ab, expected"), std::string::npos);
+  EXPECT_NE(fault("k3tune", "a\nb", {8}).find("is a\\x0ab, expected 16"), std::string::npos);
+  EXPECT_NE(fault("k3tune", "0123456789abcdef", {2, 2, 2}, "a\nb").find("tensor a\\x0ab: is F32"),
+            std::string::npos);
   EXPECT_NE(fault("k3tune", "0123456789abcdef", {2, 2, 2}).find("expected F32 [rows, blocks]"),
             std::string::npos);
   EXPECT_NE(fault("k3tune", "0123456789abcdef", {2, 4}, "one.codes")
