@@ -20,8 +20,7 @@
 #include "schema/layout.h"
 
 #undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#define HWY_DISABLED_TARGETS (K3_FOREIGN_TARGETS | HWY_AVX3_DL | HWY_SVE)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gram_cpu.cc"
 #include "hwy/foreach_target.h"

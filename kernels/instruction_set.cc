@@ -3,8 +3,8 @@
 #include <array>
 #include <cstdint>
 
-// So that the targets asked about are all there are, not those that one file is compiled for.
-#define HWY_WANT_AVX3_DL
+#include "schema/highway_targets.h"
+//
 #include "hwy/targets.h"
 #include "schema/error.h"
 
@@ -23,7 +23,7 @@ constexpr std::array<InstructionSet, 7> kInstructionSets = {{
     {"avx2", HWY_AVX2},
     {"sse4", HWY_SSE4},
     {"sve", HWY_SVE},
-    {"neon", HWY_NEON},
+    {"neon", K3_NEON},
     {"portable", 0},
 }};
 

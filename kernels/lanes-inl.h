@@ -22,7 +22,7 @@
 
 // Highway 1.0 looks for AVX512-VNNI before it runs this target but lets the compiler use only the
 // 256-bit instructions of AVX-VNNI.
-#if K3_HAS_VNNI && !defined(K3_VNNI_TARGET_STR)
+#if K3_HAS_VNNI && !defined(HWY_TARGET_STR_AVX3_DL) && !defined(K3_VNNI_TARGET_STR)
 #define K3_VNNI_TARGET_STR
 #undef HWY_TARGET_STR
 #define HWY_TARGET_STR                                            \
@@ -112,7 +112,7 @@ HWY_INLINE void prefetch_near(const uint8_t* weights) {
 HWY_INLINE V32 multiply_add(V16 a, V16 b, V32 sum) {
 #if K3_HAS_VNNI
   return V32{_mm512_dpwssd_epi32(sum.raw, a.raw, b.raw)};
-#elif HWY_TARGET == HWY_NEON
+#elif HWY_TARGET == K3_NEON
   return V32(
       vmlal_high_s16(vmlal_s16(sum.raw, vget_low_s16(a.raw), vget_low_s16(b.raw)), a.raw, b.raw));
 #else
@@ -126,7 +126,7 @@ HWY_INLINE V32 multiply_add(V16 a, V16 b, V32 sum) {
 HWY_INLINE V16 add_byte_products(VU8 digits, V8 x, V16 sums) {
 #if K3_HAS_VNNI
   return V16{_mm512_dpbusd_epi32(sums.raw, digits.raw, x.raw)};
-#elif HWY_TARGET == HWY_NEON
+#elif HWY_TARGET == K3_NEON
   const int8x16_t d = vreinterpretq_s8_u8(digits.raw);
   return V16(vmlal_high_s8(vmlal_s8(sums.raw, vget_low_s8(d), vget_low_s8(x.raw)), d, x.raw));
 #elif HWY_TARGET == HWY_AVX3

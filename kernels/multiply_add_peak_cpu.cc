@@ -6,8 +6,7 @@
 
 // The targets of the products that are measured against this.
 #undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
-#define HWY_WANT_AVX3_DL
+#define HWY_DISABLED_TARGETS (K3_FOREIGN_TARGETS | HWY_SVE)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/multiply_add_peak_cpu.cc"
 #include "hwy/foreach_target.h"

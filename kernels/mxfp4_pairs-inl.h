@@ -50,7 +50,7 @@ inline int64_t arranged_mxfp4_codes(int64_t cols) {
 
 // Where multiply_add takes both products of a lane from neighbouring words, halves of 64 bits are
 // what stays together; where from the two halves of 128 bits, quarters are.
-#if HWY_TARGET == HWY_NEON
+#if HWY_TARGET == K3_NEON
 using DInterleaved = D32;
 #else
 using DInterleaved = D64;

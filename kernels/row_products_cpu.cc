@@ -28,8 +28,7 @@
 // Unlike loops that need std::fma, this code is worth a copy for SSE4, which also lets an x86
 // machine test the 128-bit paths that NEON runs, and one for VNNI.
 #undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
-#define HWY_WANT_AVX3_DL
+#define HWY_DISABLED_TARGETS (K3_FOREIGN_TARGETS | HWY_SVE)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/row_products_cpu.cc"
 #include "hwy/foreach_target.h"

@@ -10,8 +10,10 @@
 // the scalar loop does.
 #pragma once
 
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#include "schema/highway_targets.h"
+
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (K3_FOREIGN_TARGETS | HWY_SSE4 | HWY_AVX3_DL)
 
 // Marks a loop function of such a file: every call below it is inlined, so that the exact_
 // functions, compiled for the baseline elsewhere, are compiled here for the target at hand. Call no

@@ -34,7 +34,7 @@ namespace {
 constexpr int64_t kDecodedInputs = 960;  // a stretch: with its vectors, half the nearest cache
 constexpr int64_t kDecodedBlocks = kDecodedInputs / kBlockInputs;
 static_assert(kDecodedBlocks % kStepBlocks == 0);
-constexpr size_t kDecodedRows = K3_HAS_AVX512 || HWY_TARGET == HWY_NEON ? 4 : 2;
+constexpr size_t kDecodedRows = K3_HAS_AVX512 || HWY_TARGET == K3_NEON ? 4 : 2;
 constexpr int64_t kBatchVectors = 64;
 
 template <class Lines>

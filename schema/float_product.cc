@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "schema/error.h"
+#include "schema/highway_targets.h"
 #include "schema/stopwatch.h"
 
 // Arrays of registers need a vector size known when compiling, which rules SVE out; its machines
 // run the NEON code.
 #undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#define HWY_DISABLED_TARGETS (K3_FOREIGN_TARGETS | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "schema/float_product.cc"
 #include "hwy/foreach_target.h"

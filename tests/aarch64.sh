@@ -49,7 +49,7 @@ sources=(kernels/*.cc schema/{error,float_product,format}.cc runtime/backend.cc 
 gtest=/usr/src/googletest/googletest
 flags=(-std=c++20 -O2 -ffp-contract=off -fno-fast-math -Wall -Wextra -Wconversion -Wshadow -Werror -I"$source_folder"
   -isystem "$sysroot/usr/include" -isystem "$sysroot/usr/include/aarch64-linux-gnu" -isystem "$gtest/include"
-  -DHWY_SHARED_DEFINE -DK3_SOURCE_DIR="\"$source_folder\"" -DK3_BINARY_DIR="\"$folder\"" -DK3_VERSION='"aarch64"')
+  -DHWY_SHARED_DEFINE -DHWY_BROKEN_EMU128=1 -DHWY_WANT_AVX3_DL -DK3_SOURCE_DIR="\"$source_folder\"" -DK3_BINARY_DIR="\"$folder\"" -DK3_VERSION='"aarch64"')
 mkdir -p "$folder/objects"
 objects=()
 commands=()

@@ -26,7 +26,7 @@ FENCES = {
     r"curl/": r"compiler/remote_(address|transfer|header)\.(h|cc)",
     r"liburing\.h": r"runtime/read_queue\.cc",
     r"pcre2\.h": r"runtime/pre_tokenizer\.cc",
-    r"hwy/": r"kernels/.*|schema/float_product\.cc|tests/kernels/.*",
+    r"hwy/": r"kernels/.*|schema/float_product\.cc|schema/highway_targets\.h|tests/kernels/.*",
     r"Eigen/": r"passes/water_filling\.cc|tests/bench/.*",
     r"simdjson\.h": r"(schema|compiler|runtime)/.*\.cc|tests/.*",
     r"cuda_runtime(_api)?\.h": r"(kernels|runtime)/.*cuda.*|tests/(gpu|emulated_gpu)/.*",
