@@ -49,9 +49,9 @@ class ActivationBatch {
   int64_t stride_bytes_ = 0;  // a vector
 };
 
-// Where decoding is slow or rows are read side by side, the processor does not look far enough ahead
-// by itself: each line asks for the one that comes this much later, into the second-level cache.
-// Twice as much makes what a thread reads first come late more often than it helps.
+// Where decoding is slow or rows are read side by side, the processor does not look far enough
+// ahead by itself: each line asks for the one that comes this much later, into the second-level
+// cache. Twice as much makes what a thread reads first come late more often than it helps.
 inline constexpr int64_t kPrefetchBytes = 8192;
 
 // How much later comes what each line of codes asks for into the first level, against one vector:
