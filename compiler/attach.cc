@@ -145,8 +145,12 @@ void run_attach(const std::string& pack_path, const std::string& receipt_path, b
   const bool is_there = std::any_of(attached.begin(), attached.end(), [&](const auto& earlier) {
     return earlier.text == receipt.text;
   });
-  if (!is_there) append_index(file, pack, receipt);
-  print_outcome(PackReader(pack_path), !is_there, json);
+  if (is_there) {
+    print_outcome(pack, false, json);
+    return;
+  }
+  append_index(file, pack, receipt);
+  print_outcome(PackReader(pack_path), true, json);
 }
 
 }  // namespace k3
