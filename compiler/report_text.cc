@@ -3,16 +3,15 @@
 #include <algorithm>
 
 #include "schema/error.h"
+#include "schema/printable.h"
 
 namespace k3 {
 
 std::string report_text(const PackReader& pack, std::string_view name) {
   const std::vector<std::byte> bytes = pack.report(name);
   std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const auto bad = std::find_if(text.begin(), text.end(), [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f;
-  });
+  const auto bad = std::find_if(text.begin(), text.end(),
+                                [](char c) { return is_control(c) && c != '\n' && c != '\t'; });
   if (bad == text.end()) return text;
   throw Error(pack.path(), ": report ", name, ": byte ", bad - text.begin(),
               " is control character ", static_cast<int>(*bad), ", expected text");

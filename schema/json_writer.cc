@@ -7,6 +7,7 @@
 #include <simdjson.h>
 
 #include "schema/error.h"
+#include "schema/printable.h"
 
 namespace k3 {
 
@@ -100,7 +101,7 @@ void JsonWriter::write_string(std::string_view text) {
       out_ << "\\n";
     } else if (c == '\t') {
       out_ << "\\t";
-    } else if (byte < 0x20 || byte == 0x7f) {
+    } else if (is_control(c)) {
       out_ << "\\u00" << kHex[byte >> 4] << kHex[byte & 15u];
     } else {
       out_ << c;

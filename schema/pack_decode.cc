@@ -6,6 +6,7 @@
 
 #include "schema/error.h"
 #include "schema/pack_generated.h"
+#include "schema/printable.h"
 #include "schema/zstd.h"
 
 namespace k3 {
@@ -98,9 +99,8 @@ class IndexDecoder {
   std::string checked_text(const flatbuffers::String& from, std::string_view allowed) const {
     std::string to(from.data(), from.size());
     for (const char symbol : to) {
-      const auto byte = static_cast<unsigned char>(symbol);
-      if ((byte < 0x20 || byte == 0x7f) && allowed.find(symbol) == std::string_view::npos) {
-        throw Error(path_, ": index has text with control character ", static_cast<int>(byte));
+      if (is_control(symbol) && allowed.find(symbol) == std::string_view::npos) {
+        throw Error(path_, ": index has text with control character ", static_cast<int>(symbol));
       }
     }
     return to;
